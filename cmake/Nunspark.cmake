@@ -1,0 +1,66 @@
+# Build rules shared by every folder.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+find_program(NUNSPARK_CCACHE ccache)
+if(NUNSPARK_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${NUNSPARK_CCACHE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+pkg_check_modules(SIMDJSON REQUIRED IMPORTED_TARGET simdjson)
+pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(ONIGURUMA REQUIRED IMPORTED_TARGET oniguruma)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+if(NUNSPARK_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()
+
+# Flags of every target of ours. -ffp-contract=off: a fused multiply-add happens only where the source asks for one, so
+# that every instruction set gives the same bits.
+add_library(nunspark_flags INTERFACE)
+target_compile_options(nunspark_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports overlaps in std::string's own inlined code (GCC bug 105651).
+  target_compile_options(nunspark_flags INTERFACE -Wno-restrict)
+endif()
+target_include_directories(nunspark_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+target_compile_definitions(nunspark_flags INTERFACE NUNSPARK_VERSION="${PROJECT_VERSION}")
+if(NUNSPARK_SANITIZE)
+  target_compile_options(nunspark_flags INTERFACE -fsanitize=${NUNSPARK_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(nunspark_flags INTERFACE -fsanitize=${NUNSPARK_SANITIZE})
+endif()
+if(NUNSPARK_FUZZ)
+  # Coverage for the whole library; the fuzz targets add the driver.
+  target_compile_options(nunspark_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# nunspark_folder(NAME [DEPS folders...] [LINK libraries...])
+# The library of src/NAME from all its *.cc, and the test program of its *_test.cc.
+function(nunspark_folder name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  add_library(nunspark_${name} STATIC ${sources})
+  list(TRANSFORM ARG_DEPS PREPEND nunspark_)
+  target_link_libraries(nunspark_${name} PUBLIC nunspark_flags ${ARG_DEPS} fmt::fmt Threads::Threads ${ARG_LINK})
+  if(NUNSPARK_TESTS AND tests)
+    add_executable(nunspark_${name}_test ${tests})
+    target_link_libraries(nunspark_${name}_test PRIVATE nunspark_${name} GTest::gtest GTest::gmock GTest::gtest_main)
+    target_compile_definitions(nunspark_${name}_test PRIVATE NUNSPARK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    gtest_discover_tests(nunspark_${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60)
+  endif()
+endfunction()

@@ -1,0 +1,49 @@
+#include "base/json.h"
+
+#include <gtest/gtest.h>
+
+namespace nunspark {
+namespace {
+
+TEST(Json, ReadsBackWhatItWrites) {
+  const std::string text = R"({"a":[1,-2,0.5,true,null,"x\n\"é"],"b":{"c":{}},"d":[]})";
+  const Result<Json> parsed = ParseJson(text, "test");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(WriteJson(*parsed), text);
+}
+
+TEST(Json, KeepsTheLastValueOfARepeatedKey) {
+  const Result<Json> parsed = ParseJson(R"({"a":1,"b":2,"a":3})", "test");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(WriteJson(*parsed), R"({"a":3,"b":2})");
+}
+
+TEST(Json, RefusesEveryTruncation) {
+  const std::string text = R"({"a":[1,{"b":"cd"}],"e":-1.5e3,"f":false})";
+  for (size_t length = 0; length < text.size(); ++length) {
+    EXPECT_FALSE(ParseJson(text.substr(0, length), "test").ok()) << length;
+  }
+}
+
+TEST(Json, RefusesMalformedDocuments) {
+  for (const char* text : {"", " ", "1 2", "{} {}", "[1,]", "[01]", "[1.]", "[-]", "[nul]", "[tru e]", "{\"a\"}", "{a:1}", "[\"\x01\"]",
+                           "[\"\\x\"]", "[+1]", "[.5]", "[1e]", "[NaN]"}) {
+    EXPECT_FALSE(ParseJson(text, "test").ok()) << text;
+  }
+}
+
+TEST(Json, RefusesDeepNesting) {
+  EXPECT_FALSE(ParseJson(std::string(100000, '['), "test").ok());
+  const std::string deep = std::string(600, '[') + std::string(600, ']');
+  EXPECT_FALSE(ParseJson(deep, "test").ok());
+}
+
+TEST(Json, BigIntegersBecomeDoubles) {
+  const Result<Json> parsed = ParseJson("[9223372036854775807, 9223372036854775808]", "test");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->as_array()[0].as_int(), 9223372036854775807);
+  EXPECT_DOUBLE_EQ(parsed->as_array()[1].as_double(), 9223372036854775808.0);
+}
+
+}  // namespace
+}  // namespace nunspark

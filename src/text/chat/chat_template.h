@@ -1,0 +1,68 @@
+// Chat templates: the part of Jinja2 that model makers use, with Python's semantics, run under limits.
+//
+// Parsed once, rendered many times, also by several threads at once. A template is untrusted input: it cannot loop,
+// recurse or allocate without end, and reaches nothing but its context.
+#ifndef NUNSPARK_TEXT_CHAT_CHAT_TEMPLATE_H_
+#define NUNSPARK_TEXT_CHAT_CHAT_TEMPLATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "nunspark/status.h"
+
+namespace nunspark::text {
+
+// A civil local time, for strftime_now.
+struct CivilTime {
+  int year, month, day, hour, minute, second;
+};
+
+// What went wrong, named as Jinja2 and Python name it: "TemplateSyntaxError", "TemplateError" (raise_exception, with
+// the template's own message), "UndefinedError", "TypeError", "SecurityError", "LimitError" (ours), ...
+struct TemplateError {
+  std::string type;
+  std::string message;
+};
+
+struct RenderLimits {
+  int64_t steps = 20'000'000;              // evaluated nodes
+  int depth = 200;                         // nested calls, expressions and blocks
+  int64_t output_bytes = 64 << 20;         // of the rendered text and of any single string
+  int64_t sequence_items = 1 << 20;        // of any list, range or dict made by the template
+};
+
+class ChatTemplate {
+ public:
+  ~ChatTemplate();
+
+  // Errors: on a syntax error nullptr, with *error filled.
+  static std::unique_ptr<ChatTemplate> Parse(std::string_view source, TemplateError* error);
+
+  // Renders with `context` (an object: messages, tools, add_generation_prompt, bos_token, ...), as transformers'
+  // apply_chat_template does: ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loopcontrols.
+  // `now` feeds strftime_now. Returns false and fills *error on failure; *output is then unspecified.
+  bool Render(const Json& context, const CivilTime& now, std::string* output, TemplateError* error,
+              const RenderLimits& limits = {}) const;
+
+ private:
+  struct Impl;
+  explicit ChatTemplate(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The template a model folder publishes: chat_template.jinja, else chat_template.json, else tokenizer_config.json's
+// chat_template (a string, or a list of {name, template}; `name` chooses, "" means "default").
+// Errors: kNotFound when the folder has none; kDataLoss for a malformed file.
+Result<std::string> LoadChatTemplateSource(const std::string& folder, std::string_view name = "");
+
+// bos_token, eos_token, unk_token, pad_token and the other special-token strings of the folder's tokenizer_config.json
+// and special_tokens_map.json, as an object of strings (absent ones left out).
+Result<Json> LoadSpecialTokens(const std::string& folder);
+
+}  // namespace nunspark::text
+
+#endif  // NUNSPARK_TEXT_CHAT_CHAT_TEMPLATE_H_

@@ -1,0 +1,75 @@
+// Text to token ids and back, for every tokenizer file of the supported model families.
+//
+// A Tokenizer is immutable after Load and may be used by many threads at once. Results are identical to those of the
+// Hugging Face `tokenizers` library for the same file.
+#ifndef NUNSPARK_TEXT_TOKENIZER_TOKENIZER_H_
+#define NUNSPARK_TEXT_TOKENIZER_TOKENIZER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nunspark/status.h"
+
+namespace nunspark::text {
+
+using TokenId = int32_t;
+
+enum class AddSpecials { kNo, kYes };    // whether the post-processor's specials (BOS, EOS) are added
+enum class SkipSpecials { kNo, kYes };   // whether special tokens leave text when decoded
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // `path`: a model folder, a tokenizer.json (also .gz), or any other tokenizer file this build knows.
+  // Errors: kNotFound; kDataLoss for a malformed file; kUnsupported names the part that is not known.
+  static Result<std::unique_ptr<Tokenizer>> Load(const std::string& path);
+
+  // `text` may hold invalid UTF-8: each maximal bad part counts as one U+FFFD. Special tokens that occur in the text
+  // are recognised, as the reference does.
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text, AddSpecials add_specials) const = 0;
+
+  // Ids outside the vocabulary decode to nothing.
+  virtual std::string Decode(std::span<const TokenId> ids, SkipSpecials skip_specials) const = 0;
+
+  // The token's own text as the file spells it (byte-level tokens in their visible form). Empty for unknown ids.
+  virtual std::string_view TokenText(TokenId id) const = 0;
+  virtual std::optional<TokenId> FindToken(std::string_view token_text) const = 0;
+
+  // One more than the largest id, added tokens included.
+  virtual TokenId vocab_size() const = 0;
+  virtual bool IsSpecial(TokenId id) const = 0;
+
+  // Bytes held in memory, for the memory plan.
+  virtual int64_t memory_bytes() const = 0;
+};
+
+// Incremental decoding for one stream of tokens: text comes out as soon as it is certain and never ends inside a
+// character. The concatenation of all pieces equals Tokenizer::Decode of all ids.
+class StreamDecoder {
+ public:
+  // `tokenizer` must outlive the decoder.
+  StreamDecoder(const Tokenizer& tokenizer, SkipSpecials skip_specials);
+
+  // Text that became certain with `id` (may be empty).
+  std::string Push(TokenId id);
+
+  // What was held back, once no more tokens follow.
+  std::string Finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  const SkipSpecials skip_specials_;
+  std::vector<TokenId> pending_;   // ids whose text is not all out
+  std::vector<TokenId> context_;   // ids before pending_ that the decoder of this family needs to see
+  size_t emitted_bytes_ = 0;       // of the text of context_ + pending_
+};
+
+}  // namespace nunspark::text
+
+#endif  // NUNSPARK_TEXT_TOKENIZER_TOKENIZER_H_
