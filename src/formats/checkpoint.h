@@ -1,0 +1,36 @@
+// A model on disk, whatever its form: configuration, quantisation, tensors, stop tokens.
+#ifndef NUNSPARK_FORMATS_CHECKPOINT_H_
+#define NUNSPARK_FORMATS_CHECKPOINT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/manifest.h"
+#include "formats/quantization.h"
+#include "formats/tensor_index.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+struct Checkpoint {
+  std::string folder;
+  Json config;                            // normalised: rope_parameters lifted into rope_theta / rope_scaling
+  QuantizationConfig quantization;
+  TensorIndex tensors;
+  std::optional<Manifest> manifest;       // present when the folder is a pack
+  std::vector<int32_t> eos_ids;           // generation_config.json's if it has any, else config.json's; may be empty
+  std::string source_hash;                // XXH3-128 over names, sizes and header hashes of the weight files, hex
+};
+
+// Opens a model folder: a pack (manifest.json) or a checkpoint (config.json + model.safetensors, or shards with
+// model.safetensors.index.json, or any model*.safetensors).
+// Errors: kNotFound says what the folder lacks (a repository id is refused with 'download is not built yet; give a
+// folder'); kDataLoss for corrupt, truncated or missing shards (names the shard, expected and found), LFS pointers.
+Result<Checkpoint> OpenCheckpoint(const std::string& folder);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_FORMATS_CHECKPOINT_H_

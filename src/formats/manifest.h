@@ -1,0 +1,61 @@
+// manifest.json of a pack (docs/FORMAT.md, "Pack version 2"): enough to open the pack without reading any header.
+#ifndef NUNSPARK_FORMATS_MANIFEST_H_
+#define NUNSPARK_FORMATS_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/tensor_index.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+inline constexpr int kPackFormatVersion = 2;
+
+// A tensor inside a piece's record.
+struct ManifestTensor {
+  std::string name;      // full, as a Hugging Face checkpoint with unstacked experts names it
+  DType dtype = DType::kU8;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;    // from the record's start
+  int64_t bytes = 0;
+};
+
+struct ManifestPiece {
+  std::string piece_id;  // "embed", "layer_003_core", "layer_003_expert_7", "layer_003" (dense), "norm_head"
+  int32_t file = 0;      // index into Manifest::files
+  int64_t offset = 0;    // absolute, a multiple of the alignment
+  int64_t bytes = 0;     // a multiple of the alignment
+  std::string checksum;  // "xxh3:" + 32 hex digits of XXH3-128 over the whole record
+  std::vector<ManifestTensor> tensors;
+};
+
+struct Manifest {
+  int format_version = kPackFormatVersion;
+  std::string model_type;
+  bool tie_word_embeddings = false;
+  int num_layers = 0;
+  int64_t alignment = 4096;
+  std::string source_hash;  // identity of the source: names, sizes and header hashes
+  Json config;              // the source's config.json, unchanged
+  std::vector<SourceFile> files;      // path = file name inside the pack
+  std::vector<ManifestPiece> pieces;
+
+  // Errors: kNotFound names the unknown id and says how many pieces there are.
+  Result<const ManifestPiece*> FindPiece(std::string_view piece_id) const;
+};
+
+// Errors: kDataLoss names the field, expected and found; kUnsupported for another format version (says which this build
+// reads), with a hint when the manifest is one of the original's.
+Result<Manifest> ParseManifest(std::string_view text, std::string_view what);
+std::string WriteManifest(const Manifest& manifest);
+
+// Adds the pack's files and tensors to `index`. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
+Status AddPackTensors(const Manifest& manifest, const std::string& folder, TensorIndex& index);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_FORMATS_MANIFEST_H_

@@ -1,0 +1,69 @@
+// TensorIndex: what every weight file boils down to - names, types, shapes and where the bytes are.
+#ifndef NUNSPARK_FORMATS_TENSOR_INDEX_H_
+#define NUNSPARK_FORMATS_TENSOR_INDEX_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// Element types of safetensors files. Those beyond F32 F16 BF16 U8 U32 I32 I64 are known by name and size only.
+enum class DType : uint8_t {
+  kF32, kF16, kBF16, kU8, kU32, kI32, kI64,
+  kBool, kI8, kU16, kI16, kU64, kF64, kF8E4M3, kF8E5M2, kF8E8M0,
+};
+
+std::string_view DTypeName(DType dtype);  // "BF16", as safetensors spells it
+int64_t DTypeBytes(DType dtype);
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  int32_t file = 0;     // index into TensorIndex::files
+  int64_t offset = 0;   // absolute, in the file
+  int64_t bytes = 0;
+};
+
+// "[4096, 512]", for messages.
+std::string ShapeText(const std::vector<int64_t>& shape);
+
+struct SourceFile {
+  std::string path;
+  int64_t bytes = 0;          // as the file system says
+  uint64_t header_hash = 0;   // XXH3-64 of what describes its tensors; part of a model's identity
+};
+
+class TensorIndex {
+ public:
+  // Adds a file; returns its index.
+  int32_t AddFile(SourceFile file);
+
+  // Errors: kDataLoss when the name is taken (names the tensor and both files).
+  Status AddTensor(TensorInfo tensor);
+
+  // nullptr when there is none.
+  const TensorInfo* Find(std::string_view name) const;
+
+  const std::vector<SourceFile>& files() const { return files_; }
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  std::vector<SourceFile> files_;
+  std::vector<TensorInfo> tensors_;
+  std::unordered_map<std::string, size_t, Hash, std::equal_to<>> by_name_;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_FORMATS_TENSOR_INDEX_H_
