@@ -1,0 +1,80 @@
+// WeightSource: the only way the forward pass gets at weights. Models define it, weights/ implements it.
+#ifndef NUNSPARK_MODELS_WEIGHT_SOURCE_H_
+#define NUNSPARK_MODELS_WEIGHT_SOURCE_H_
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// Index into ModelLayout::pieces.
+using PieceId = int32_t;
+
+class WeightSource;
+
+// Weight memory of one piece, held. Move-only; the destructor gives it back. While a lease lives its piece is never
+// evicted or overwritten. Parts are in the order of PieceLayout::parts; any alignment.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(WeightSource* owner, PieceId piece, const uint8_t* base, const int64_t* part_offsets)
+      : owner_(owner), piece_(piece), base_(base), part_offsets_(part_offsets) {}
+  Lease(Lease&& other) noexcept { *this = std::move(other); }
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease() { Release(); }
+
+  bool held() const { return owner_ != nullptr; }
+  PieceId piece() const { return piece_; }
+  const uint8_t* part(int32_t index) const { return base_ + part_offsets_[index]; }
+  void Release();
+
+ private:
+  WeightSource* owner_ = nullptr;
+  PieceId piece_ = -1;
+  const uint8_t* base_ = nullptr;
+  const int64_t* part_offsets_ = nullptr;
+};
+
+// Thread-safety: all calls from the one thread that runs the forward pass, except that leases may be released by any.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // Waits until the piece is in memory and leases it. Errors: the read's (file, offset, length, errno).
+  virtual Result<Lease> Acquire(PieceId piece) = 0;
+
+  // Says which experts this layer's routing chose for the pass, before any of them is acquired: reads of missing ones
+  // start at once, as far as there is room.
+  virtual void Announce(int layer, std::span<const PieceId> pieces) = 0;
+
+  // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first. Lease::piece says which.
+  virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces) = 0;
+
+  // Decoded rows of the token embedding, out [rows.size(), model_dim]. REQUIRES: rows within the vocabulary.
+  virtual Status ReadEmbedding(std::span<const int32_t> rows, float* out) = 0;
+
+ private:
+  friend class Lease;
+  virtual void Unlease(PieceId piece) = 0;
+};
+
+inline Lease& Lease::operator=(Lease&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  owner_ = std::exchange(other.owner_, nullptr);
+  piece_ = std::exchange(other.piece_, -1);
+  base_ = std::exchange(other.base_, nullptr);
+  part_offsets_ = std::exchange(other.part_offsets_, nullptr);
+  return *this;
+}
+
+inline void Lease::Release() {
+  if (owner_ != nullptr) std::exchange(owner_, nullptr)->Unlease(piece_);
+}
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_MODELS_WEIGHT_SOURCE_H_

@@ -1,0 +1,78 @@
+// MemoryPlan: every byte that grows with the model, the context or the load, decided once before any is allocated. The
+// one function that says what fits; every verb uses it, so that planning and running never disagree.
+#ifndef NUNSPARK_WEIGHTS_MEMORY_PLAN_H_
+#define NUNSPARK_WEIGHTS_MEMORY_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/model_layout.h"
+#include "nunspark/status.h"
+#include "weights/piece_index.h"
+
+namespace nunspark {
+
+// What the system grants, measured once. Zero = unknown.
+struct SystemMemory {
+  int64_t physical_bytes = 0;
+  int64_t available_bytes = 0;       // MemAvailable
+  int64_t cgroup_limit_bytes = 0;    // nearest ancestor with a limit, v1 or v2
+  int64_t address_space_bytes = 0;   // RLIMIT_AS
+  int64_t process_bytes = 0;         // resident in this process when measured: code, tables, tokenizer, indices
+};
+SystemMemory MeasureSystemMemory();
+
+// Contract 3.1: 0.75 x RAM - 2 GiB, at least 2 GiB, 4 GB when RAM is unknown; lowered (never raised) to the cgroup
+// limit and to available memory - 1 GiB. `bound_by` says which: "ram", "cgroup", "available", "unknown-ram".
+struct AutoBudget {
+  int64_t bytes = 0;
+  std::string bound_by;
+};
+AutoBudget ComputeAutoBudget(const SystemMemory& system);
+
+struct MemoryRequest {
+  std::optional<int64_t> budget_bytes;         // --budget; empty = auto
+  double expert_fraction = -1;                 // --expert-cache-frac of the budget; negative = decided by the plan
+  int64_t kv_bytes = 0;                        // for the planned context
+  int64_t scratch_bytes = 0;                   // activations, logits, thread stacks
+};
+
+// Sizes in bytes. slots x slot size = region.
+struct MemoryPlan {
+  // Inside the budget.
+  int64_t budget_bytes = 0;
+  std::string budget_bound;            // "flag", or AutoBudget::bound_by
+  int64_t floor_bytes = 0;             // smallest budget this model takes
+  int64_t full_bytes = 0;              // budget at which everything stays resident
+  int32_t pinned_cores = 0;            // cores of layers [0, pinned_cores) stay resident
+  int32_t ring_slots = 0;              // the other cores pass through these (0 when all are pinned)
+  int64_t core_slot_bytes = 0;
+  int64_t core_region_bytes = 0;       // pinned cores + ring
+  int32_t expert_slots = 0;            // 0 for dense models
+  int64_t expert_slot_bytes = 0;
+  int64_t expert_region_bytes = 0;
+
+  // Outside it.
+  int64_t embed_bytes = 0;             // the table when it is also the head, else the row cache
+  int64_t norm_head_bytes = 0;
+  int64_t read_buffer_bytes = 0;
+  int64_t kv_bytes = 0;
+  int64_t scratch_bytes = 0;
+  int64_t process_bytes = 0;
+  int64_t reserve_bytes = 0;           // allocator slack, page tables, stacks
+
+  int64_t total_bytes = 0;             // of the whole process
+  int64_t ceiling_bytes = 0;           // what the system will leave us
+  std::string ceiling_bound;           // "physical", "cgroup", "address space"
+};
+
+// Errors: kResourceExhausted with the numbers: below the floor ("--budget 600 MB is below the floor of 1.05 GB for
+// qwen3_moe (8 experts x 48 layers); try --budget 1.1GB"), or beyond the ceiling.
+Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& index, const MemoryRequest& request,
+                                  const SystemMemory& system);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_WEIGHTS_MEMORY_PLAN_H_

@@ -1,0 +1,48 @@
+// PieceCache: pieces in memory under the plan's budget - pinned cores, a ring for the rest, expert slots with LRU.
+//
+// Owns the slots (one anonymous mapping), the reader and its I/O thread. Implements WeightSource. Reads of one piece
+// coalesce; a failed read wakes every waiter with a status that names piece, file, offset, length and errno, and the next
+// acquire tries again. Never evicts a leased slot or one that is being filled. Demand goes before prefetch.
+#ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
+#define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "io/read_queue.h"
+#include "models/model_layout.h"
+#include "models/weight_source.h"
+#include "nunspark/stats.h"
+#include "weights/memory_plan.h"
+#include "weights/piece_index.h"
+
+namespace nunspark {
+
+struct PieceCacheOptions {
+  bool prefetch = true;            // next cores while a layer computes; off changes no result
+  int32_t warm_window = 1;         // layers ahead
+};
+
+class PieceCache : public WeightSource {
+ public:
+  // Allocates the slots and loads what the plan pins outside the budget (norm and head, a tied embedding).
+  // `layout`, `index` must outlive the cache. `queue` has index.paths() open.
+  // Errors: kResourceExhausted when memory is refused; those of the first reads.
+  static Result<std::unique_ptr<PieceCache>> Create(const ModelLayout& layout, const PieceIndex& index,
+                                                    const MemoryPlan& plan, std::unique_ptr<ReadQueue> queue,
+                                                    const PieceCacheOptions& options);
+
+  // Counters since creation (or the last reset). Thread-safe.
+  virtual CacheStats stats() const = 0;
+  // "io_uring+O_DIRECT" and the reason for a fallback.
+  virtual std::string io_description() const = 0;
+};
+
+// Every piece in memory for good: no budget, no eviction. The oracle that streaming is compared with, and what a test
+// or a tool uses. Loads everything at creation.
+Result<std::unique_ptr<WeightSource>> CreateResidentSource(const ModelLayout& layout, const PieceIndex& index,
+                                                           std::unique_ptr<ReadQueue> queue);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_WEIGHTS_PIECE_CACHE_H_
