@@ -1,0 +1,51 @@
+# `cmake --install`: the program, one static library of all folders up to engine and pack, its public headers, and the
+# CMake package and pkg-config files that find it. tests/install_test builds a program against the result both ways.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+# Target prefix of pkg_check_modules (cmake/Nunspark.cmake) = module name, for everything the archive needs.
+set(NUNSPARK_PKG_CONFIG_PAIRS SIMDJSON=simdjson LIBURING=liburing HWY=libhwy UTF8PROC=libutf8proc
+  ONIGURUMA=oniguruma XXHASH=libxxhash ZLIB=zlib)
+
+set(objects)
+set(modules)
+foreach(folder ${NUNSPARK_LIBRARY_FOLDERS})
+  if(TARGET nunspark_${folder})
+    list(APPEND objects $<TARGET_OBJECTS:nunspark_${folder}>)
+  endif()
+endforeach()
+set(NUNSPARK_PC_REQUIRES fmt)
+foreach(pair ${NUNSPARK_PKG_CONFIG_PAIRS})
+  string(REGEX MATCH "^[^=]+" prefix ${pair})
+  list(APPEND modules PkgConfig::${prefix})
+  string(REGEX MATCH "[^=]+$" module ${pair})
+  string(APPEND NUNSPARK_PC_REQUIRES " ${module}")
+endforeach()
+
+# Built only by `cmake --install`'s default target and the tests that need it: an archive of objects that exist anyway.
+add_library(nunspark_library STATIC ${objects})
+set_target_properties(nunspark_library PROPERTIES OUTPUT_NAME nunspark EXPORT_NAME nunspark LINKER_LANGUAGE CXX)
+target_compile_features(nunspark_library INTERFACE cxx_std_20)
+target_include_directories(nunspark_library INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(nunspark_library PRIVATE ${modules} fmt::fmt Threads::Threads)
+
+install(TARGETS nunspark_library EXPORT nunspark-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT nunspark-targets NAMESPACE nunspark:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
+if(TARGET nunspark)
+  install(TARGETS nunspark RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/nunspark DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+configure_package_config_file(cmake/nunspark-config.cmake.in ${PROJECT_BINARY_DIR}/nunspark-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/nunspark-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/nunspark-config.cmake ${PROJECT_BINARY_DIR}/nunspark-config-version.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
+
+# The .pc file finds its prefix from where it lies, so an installed tree may be moved.
+file(RELATIVE_PATH NUNSPARK_PC_RELATIVE_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/nunspark.pc.in ${PROJECT_BINARY_DIR}/nunspark.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/nunspark.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
