@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nunspark/status.h"
 
@@ -21,6 +22,7 @@ class File {
   File& operator=(File&& other) noexcept;
   ~File();
 
+  // Only regular files: opening a pipe could wait for ever.
   // Errors: kNotFound, kPermission, kIo (path and errno). kDirect fails with kUnsupported where the file system refuses O_DIRECT.
   static Result<File> OpenRead(const std::string& path, ReadMode mode = ReadMode::kBuffered);
   // Creates or truncates.
@@ -48,7 +50,37 @@ class File {
 // "Input/output error (EIO)".
 std::string ErrnoText(int error);
 
-// Whole small files. `max_bytes` guards against being pointed at something huge.
+// The status of a failed system call: "<action> <path> failed: <errno text>" with the code that fits the errno
+// (kNotFound, kPermission, kResourceExhausted for full disks and quotas, else kIo).
+Status ErrnoStatus(int error, std::string_view action, std::string_view path);
+
+// A file that appears under its name only when it is complete. Move-only; without Commit the destructor removes the
+// temporary file, so a failure leaves the old file as it was.
+class AtomicFile {
+ public:
+  AtomicFile() = default;
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  ~AtomicFile();
+
+  // Creates the temporary file beside `path`.
+  static Result<AtomicFile> Create(const std::string& path);
+
+  // Appends. Errors: as File::WriteAt.
+  Status Append(std::string_view data);
+
+  // fsync, rename to `path`, fsync of the folder.
+  Status Commit();
+
+ private:
+  void Discard();
+
+  File file_;
+  std::string path_;
+  int64_t bytes_ = 0;
+};
+
+// Whole small files, pipes included. `max_bytes` guards against being pointed at something huge (kResourceExhausted).
 Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 // Temporary file beside it, fsync, rename, fsync of the folder: the file is either the old one or all of the new one.
@@ -57,7 +89,15 @@ Status WriteFileAtomically(const std::string& path, std::string_view content);
 // fsync of a folder, so that renames in it survive a power cut.
 Status SyncFolder(const std::string& folder);
 
+// A regular file, also through symbolic links.
 bool FileExists(const std::string& path);
+bool FolderExists(const std::string& path);
+
+// Names of the entries of a folder, sorted by bytes, without "." and "..". Errors: kNotFound, kPermission, kIo.
+Result<std::vector<std::string>> ListFolder(const std::string& path);
+
+// "folder/name" with exactly one slash between.
+std::string JoinPath(std::string_view folder, std::string_view name);
 
 }  // namespace nunspark
 
