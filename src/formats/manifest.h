@@ -14,6 +14,15 @@
 namespace nunspark {
 
 inline constexpr int kPackFormatVersion = 2;
+inline constexpr std::string_view kManifestFile = "manifest.json";
+
+// Alignment of records a pack may choose, and of tensors inside records.
+inline constexpr int64_t kMinPackAlignment = 4096;
+inline constexpr int64_t kMaxPackAlignment = int64_t{1} << 20;
+inline constexpr int64_t kPackTensorAlignment = 64;
+
+// Names of the tensors that fill gaps ("__gap_000042"): they are in the safetensors headers, never in the manifest.
+inline constexpr std::string_view kGapPrefix = "__gap_";
 
 // A tensor inside a piece's record.
 struct ManifestTensor {
@@ -44,16 +53,25 @@ struct Manifest {
   std::vector<SourceFile> files;      // path = file name inside the pack
   std::vector<ManifestPiece> pieces;
 
-  // Errors: kNotFound names the unknown id and says how many pieces there are.
+  // Linear in the number of pieces. Errors: kNotFound names the unknown id and says how many pieces there are.
   Result<const ManifestPiece*> FindPiece(std::string_view piece_id) const;
 };
 
+// Checks everything that can be checked without the files: types and ranges of all fields, file names without folders,
+// unique file names, piece ids and tensor names, an alignment that is a power of two, records that cover each file from
+// its first record to its end without holes or overlaps, tensors inside their record at multiples of 64 in rising order.
 // Errors: kDataLoss names the field, expected and found; kUnsupported for another format version (says which this build
 // reads), with a hint when the manifest is one of the original's.
 Result<Manifest> ParseManifest(std::string_view text, std::string_view what);
+
+// The text of manifest.json; ParseManifest reads it back equal. The same manifest always gives the same bytes.
 std::string WriteManifest(const Manifest& manifest);
 
-// Adds the pack's files and tensors to `index`. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
+// Whether a name from a manifest, an index or a checksum file is a plain file name: no folders, nothing hidden in it.
+bool IsPlainFileName(std::string_view name);
+
+// Adds the pack's files and tensors to `index`: file i of the manifest becomes the i-th file added. Reads nothing but the
+// sizes of the files. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
 Status AddPackTensors(const Manifest& manifest, const std::string& folder, TensorIndex& index);
 
 }  // namespace nunspark

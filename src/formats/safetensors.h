@@ -16,7 +16,12 @@ namespace nunspark {
 // The reference implementation's own limit on headers.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// Parses a header (the JSON text alone). Offsets become absolute: 8 + header.size() + data offset. `file_bytes` is the
+// The first line of a Git LFS pointer, the small text that stands for a file that was not fetched.
+bool IsLfsPointer(std::string_view start_of_file);
+// kDataLoss: says that `path` is one and how to fetch the real file.
+Status LfsPointerError(std::string_view path);
+
+// Parses a header (the JSON text alone), tensors in the order of their data. Offsets become absolute: 8 + header.size() + data offset. `file_bytes` is the
 // whole file's size, `what` its path for messages; TensorInfo::file is left 0.
 // Errors: kDataLoss for anything malformed: bytes that do not match shape x type, ranges outside the file, overlaps,
 // holes, overflow; a file shorter than its header says ("truncated": expected and found size); kUnsupported for an unknown type name.
@@ -27,6 +32,19 @@ Result<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view header, 
 // Errors: as above; kNotFound, kIo; kDataLoss says so when the file is a Git LFS pointer (and how to fetch the real file).
 Status AddSafetensorsFile(const std::string& path, TensorIndex& index);
 
+// As AddSafetensorsFile, but hands out the tensors, so that the caller can check them first. TensorInfo::file is 0.
+struct SafetensorsFile {
+  SourceFile source;
+  int64_t data_offset = 0;   // where the data begins: 8 + the header's length
+  std::vector<TensorInfo> tensors;
+};
+Result<SafetensorsFile> ReadSafetensorsFile(const std::string& path);
+
+// The 8 bytes of length and the JSON of a file whose data is exactly `tensors`, one after another from offset 0 of the
+// data in the given order (TensorInfo::offset and file are ignored). The header is padded with spaces so that the data
+// begins at a multiple of `alignment`. REQUIRES: alignment a multiple of 8; bytes = shape x dtype; no two names alike.
+std::string WriteSafetensorsHeader(const std::vector<TensorInfo>& tensors, int64_t alignment);
+
 // One tensor to write. `data` must hold exactly shape x dtype bytes.
 struct TensorToWrite {
   std::string name;
@@ -35,7 +53,9 @@ struct TensorToWrite {
   std::string_view data;
 };
 
-// Writes a complete file (small results: logits, test checkpoints), atomically (temporary file, fsync, rename).
+// Writes a complete file (small results: logits, test checkpoints), atomically (temporary file, fsync, rename). Data is
+// ordered by falling element size, so that readers which map the file find every tensor aligned.
+// Errors: kResourceExhausted for a full disk, kPermission, kIo. REQUIRES: as WriteSafetensorsHeader.
 Status WriteSafetensorsFile(const std::string& path, const std::vector<TensorToWrite>& tensors);
 
 }  // namespace nunspark

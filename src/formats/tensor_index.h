@@ -3,6 +3,7 @@
 #define NUNSPARK_FORMATS_TENSOR_INDEX_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,14 @@ enum class DType : uint8_t {
 
 std::string_view DTypeName(DType dtype);  // "BF16", as safetensors spells it
 int64_t DTypeBytes(DType dtype);
+std::optional<DType> FindDType(std::string_view name);
+
+// Limits on what files may claim; both far above any real model.
+inline constexpr size_t kMaxTensorRank = 16;
+inline constexpr size_t kMaxTensors = size_t{1} << 22;
+
+// Elements x element size; nullopt for a negative dimension or a product beyond int64.
+std::optional<int64_t> TensorBytes(const std::vector<int64_t>& shape, DType dtype);
 
 struct TensorInfo {
   std::string name;
@@ -33,6 +42,9 @@ struct TensorInfo {
 // "[4096, 512]", for messages.
 std::string ShapeText(const std::vector<int64_t>& shape);
 
+// A name out of a file, in quotes, shortened and with control characters escaped: for messages.
+std::string QuoteName(std::string_view name);
+
 struct SourceFile {
   std::string path;
   int64_t bytes = 0;          // as the file system says
@@ -44,7 +56,8 @@ class TensorIndex {
   // Adds a file; returns its index.
   int32_t AddFile(SourceFile file);
 
-  // Errors: kDataLoss when the name is taken (names the tensor and both files).
+  // Errors: kDataLoss when the name is taken (names the tensor and both files); kResourceExhausted beyond kMaxTensors.
+  // REQUIRES: tensor.file is the index of a file that was added.
   Status AddTensor(TensorInfo tensor);
 
   // nullptr when there is none.
@@ -56,7 +69,7 @@ class TensorIndex {
  private:
   struct Hash {
     using is_transparent = void;
-    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+    size_t operator()(std::string_view text) const;
   };
 
   std::vector<SourceFile> files_;
