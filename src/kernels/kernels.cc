@@ -1,0 +1,87 @@
+#include "kernels/kernels.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "kernels/matmul.h"
+#include "kernels/tables.h"
+
+namespace nunspark {
+namespace {
+
+// The table that NUNSPARK_ISA names; null when it names none. Unset or empty: the best.
+const KernelTable* ChosenKernels() {
+  const char* name = std::getenv("NUNSPARK_ISA");
+  if (name == nullptr || *name == '\0') return AvailableKernels().front();
+  return FindKernels(name);
+}
+
+// Whether a candidate goes before one already chosen that has a lower index: only when it is larger, or a number where
+// the other is NaN.
+bool Precedes(float candidate, float chosen) {
+  return candidate > chosen || (std::isnan(chosen) && !std::isnan(candidate));
+}
+
+}  // namespace
+
+const std::vector<const KernelTable*>& AvailableKernels() {
+  static const std::vector<const KernelTable*> kTables = [] {
+    std::vector<const KernelTable*> tables = internal::VectorKernels();
+    tables.push_back(&internal::ScalarKernels());
+    return tables;
+  }();
+  return kTables;
+}
+
+const KernelTable* FindKernels(std::string_view name) {
+  for (const KernelTable* table : AvailableKernels()) {
+    if (table->name == name) return table;
+  }
+  return nullptr;
+}
+
+Status CheckKernelChoice() {
+  if (ChosenKernels() != nullptr) return {};
+  std::vector<std::string_view> names;
+  for (const KernelTable* table : AvailableKernels()) names.emplace_back(table->name);
+  return InvalidArgumentError(fmt::format("NUNSPARK_ISA={} is not available here; this processor and build have: {}",
+                                          std::getenv("NUNSPARK_ISA"), fmt::join(names, ", ")));
+}
+
+const KernelTable& Kernels() {
+  static const KernelTable& kernels = [&]() -> const KernelTable& {
+    const KernelTable* chosen = ChosenKernels();
+    CHECK(chosen != nullptr);  // CheckKernelChoice() comes first
+    return *chosen;
+  }();
+  return kernels;
+}
+
+int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
+  return internal::LayoutOf(w.format, w.cols, rows).total + 16;  // to align
+}
+
+int64_t AttentionScratchFloats(int head_dim) {
+  return internal::kAttentionHeads * (2 * internal::RoundUp(head_dim, 16) + kKvBlockPositions);
+}
+
+void TopK(const float* x, int64_t n, int k, int32_t* indices, float* values) {
+  DCHECK(k >= 1 && k <= n);
+  int count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (count == k && !Precedes(x[i], values[k - 1])) continue;
+    int place = count < k ? count++ : k - 1;
+    for (; place > 0 && Precedes(x[i], values[place - 1]); --place) {
+      values[place] = values[place - 1];
+      indices[place] = indices[place - 1];
+    }
+    values[place] = x[i];
+    indices[place] = static_cast<int32_t>(i);
+  }
+}
+
+}  // namespace nunspark

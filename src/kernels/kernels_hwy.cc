@@ -1,0 +1,71 @@
+// The tables of Highway's targets. This file includes itself once for every target.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/matmul.h"
+#include "kernels/tables.h"
+
+// Only targets with fused multiply-add; older processors run the scalar table.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/kernels_hwy.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+// The build's baseline (plain x86-64) may be a target of Highway's that has no table here.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+HWY_BEFORE_NAMESPACE();
+namespace nunspark {
+namespace HWY_NAMESPACE {
+namespace {
+
+#include "kernels/lanes_hwy.inc"
+#include "kernels/lanes16.inc"
+#include "kernels/vector_ops.inc"
+#include "kernels/attention.inc"
+#include "kernels/matmul.inc"
+
+constexpr KernelTable kTable{
+#if HWY_TARGET == HWY_AVX2
+    .name = "avx2",
+#elif HWY_TARGET == HWY_AVX3
+    .name = "avx512",
+#else
+    .name = "neon",
+#endif
+#include "kernels/table_entries.inc"
+};
+
+}  // namespace
+
+const KernelTable& Table() { return kTable; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace nunspark
+HWY_AFTER_NAMESPACE();
+#endif
+
+#if HWY_ONCE
+namespace nunspark {
+
+std::vector<const KernelTable*> internal::VectorKernels() {
+  std::vector<const KernelTable*> tables;
+  [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
+#if (HWY_TARGETS) & HWY_AVX3
+  if ((supported & HWY_AVX3) != 0) tables.push_back(&N_AVX3::Table());
+#endif
+#if (HWY_TARGETS) & HWY_AVX2
+  if ((supported & HWY_AVX2) != 0) tables.push_back(&N_AVX2::Table());
+#endif
+#if (HWY_TARGETS) & HWY_NEON
+  if ((supported & HWY_NEON) != 0) tables.push_back(&N_NEON::Table());
+#endif
+  return tables;
+}
+
+}  // namespace nunspark
+#endif

@@ -1,0 +1,32 @@
+// The scalar table: every kernel over an array of sixteen floats.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/matmul.h"
+#include "kernels/tables.h"
+
+namespace nunspark {
+namespace scalar_kernels {
+namespace {
+
+#include "kernels/lanes_scalar.inc"
+#include "kernels/lanes16.inc"
+#include "kernels/vector_ops.inc"
+#include "kernels/attention.inc"
+#include "kernels/matmul.inc"
+
+constexpr KernelTable kTable{
+    .name = "scalar",
+#include "kernels/table_entries.inc"
+};
+
+}  // namespace
+}  // namespace scalar_kernels
+
+const KernelTable& internal::ScalarKernels() { return scalar_kernels::kTable; }
+
+}  // namespace nunspark

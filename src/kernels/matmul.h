@@ -1,0 +1,84 @@
+// Matrix products: the canonical order of each encoding, and the scratch that carries it out.
+//
+// A row of weights is cut into units of 64 bytes (32 for f16), seen as 16 lanes of one 32-bit word (one half for f16).
+// A word holds kPlanes consecutive elements, so lane l of unit u covers elements u * kUnit + l * kPlanes + i, plane
+// i = 0 in the low bits. The last unit may be short; what is missing counts as zero.
+//
+//   f32, f16   1 plane,  unit 16
+//   bf16       2 planes, unit 32
+//   affine 8   4 planes, unit 64
+//   affine 4   8 planes, unit 128
+//
+// Floats: each lane adds w * x with fused multiply-adds over units, planes within a unit, in increasing order.
+//
+// Affine: sum(w x) = sum over groups of scale * sum(code x) + bias * sum(x), which spares decoding every element. Within
+// a unit each lane forms dot = sum over planes of code * x (its elements are always of one group), then
+// acc = fma(scale, dot, acc). After the last unit the biases follow: group g falls into lane g % 16,
+// acc = fma(bias, sum_g(x), acc). sum_g(x) itself is taken over 16 lanes (element i of the group in lane i % 16) and the
+// tree; it depends on x alone and is computed once a call.
+// To avoid shifting codes down, plane i is masked in place, which multiplies codes by 2^(bits * i), and x is stored with
+// the inverse factor; both are exact (unless x is below 2^-98, where the lost bits are below the smallest float that
+// matters). The top plane is shifted instead, since the conversion from integers is signed.
+//
+// All: lanes are combined in the tree of kernels.h, then the additive bias is added.
+#ifndef NUNSPARK_KERNELS_MATMUL_H_
+#define NUNSPARK_KERNELS_MATMUL_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "quant/encoding.h"
+
+namespace nunspark::internal {
+
+// Rows of x packed at once; more are done in blocks, each streaming the weights again (which then is cheap beside the
+// arithmetic).
+inline constexpr int64_t kRowBlock = 32;
+
+// Outputs computed together: each packed x is loaded once for them.
+inline constexpr int kOutBlock = 4;
+
+// Query heads attended together (attention.inc).
+inline constexpr int kAttentionHeads = 4;
+
+// Where a call keeps what in its scratch, in floats.
+struct MatMulLayout {
+  int64_t x_row;       // floats between packed rows of x
+  int64_t groups_row;  // floats between rows of group sums, of decoded scales and of decoded biases
+  int64_t x;           // [min(rows, kRowBlock), x_row]
+  int64_t sums;        // [min(rows, kRowBlock), groups_row]
+  int64_t scales;      // [kOutBlock, groups_row]
+  int64_t biases;      // [kOutBlock, groups_row]
+  int64_t total;
+};
+
+constexpr int64_t UnitElements(const WeightFormat& format) {
+  switch (format.encoding) {
+    case Encoding::kF32:
+    case Encoding::kF16: return 16;
+    case Encoding::kBF16: return 32;
+    case Encoding::kAffine: return 512 / format.bits;
+  }
+  return 0;
+}
+
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+constexpr MatMulLayout LayoutOf(const WeightFormat& format, int64_t cols, int64_t rows) {
+  MatMulLayout layout{};
+  const int64_t block = std::min(rows, kRowBlock);
+  // One cache line more than the data, so that rows of 4096 elements do not all meet in the same sets of the cache.
+  layout.x_row = RoundUp(cols, UnitElements(format)) + 16;
+  // Scales are read sixteen at a time from any group of the last unit.
+  layout.groups_row = format.encoding == Encoding::kAffine ? RoundUp(cols / format.group_size, 16) + 16 : 0;
+  layout.x = 0;
+  layout.sums = layout.x + block * layout.x_row;
+  layout.scales = layout.sums + block * layout.groups_row;
+  layout.biases = layout.scales + kOutBlock * layout.groups_row;
+  layout.total = layout.biases + kOutBlock * layout.groups_row;
+  return layout;
+}
+
+}  // namespace nunspark::internal
+
+#endif  // NUNSPARK_KERNELS_MATMUL_H_

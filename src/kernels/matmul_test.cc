@@ -1,0 +1,165 @@
+// Matrix products of every table: the same bits as the scalar table, whatever is computed together; close to double.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "kernels/kernels.h"
+#include "kernels/test_matrices.h"
+
+namespace nunspark {
+namespace {
+
+struct Inputs {
+  FloatVector bias;
+  const float* x;
+  int64_t rows;
+};
+
+std::vector<float> Multiply(const KernelTable& table, const WeightMatrix& w, const Inputs& in) {
+  std::vector<float> y(static_cast<size_t>(in.rows * w.rows), -1.0f);
+  std::vector<float> scratch(static_cast<size_t>(MatMulScratchFloats(w, in.rows)), std::nanf(""));
+  table.matmul(w, in.bias, in.x, w.cols, in.rows, 0, w.rows, y.data(), w.rows, scratch.data());
+  return y;
+}
+
+std::vector<int64_t> TestCols(const WeightFormat& format) {
+  if (format.encoding != Encoding::kAffine) return {1, 2, 7, 15, 16, 17, 31, 32, 33, 47, 64, 100, 192, 576};
+  const int64_t g = format.group_size;
+  return {g, 2 * g, 3 * g, 5 * g, 9 * g, 17 * g, 33 * g};
+}
+
+TEST(MatMul, EveryTableEqualsScalarForEverySizeAndAlignment) {
+  for (const WeightFormat& format : AllFormats()) {
+    for (int64_t cols : TestCols(format)) {
+      for (int64_t misalignment : {0, 1, 3}) {
+        for (int64_t outs : {1, 3, 4, 9}) {
+          const auto seed = static_cast<uint32_t>(cols * 31 + outs);
+          const RandomMatrix w(format, outs, cols, seed, misalignment);
+          for (int64_t rows : {1, 2, 3, 4, 5, 7, 33}) {
+            if (rows > 7 && outs != 9) continue;
+            const std::vector<float> x = RandomFloats(rows * cols, seed + 9);
+            const Inputs in{.bias = {}, .x = x.data(), .rows = rows};
+            const std::vector<float> expected = Multiply(*FindKernels("scalar"), w.matrix(), in);
+            for (const KernelTable* table : AvailableKernels()) {
+              ASSERT_TRUE(SameBits(Multiply(*table, w.matrix(), in), expected))
+                  << table->name << " " << FormatName(format) << " rows " << rows << " cols " << cols << " outs " << outs;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMul, ValuesDoNotDependOnWhatIsComputedTogether) {
+  for (const KernelTable* table : AvailableKernels()) {
+    for (const WeightFormat& format : AllFormats()) {
+      const int64_t cols = 384, outs = 13, rows = 37;
+      const RandomMatrix w(format, outs, cols, 5);
+      const std::vector<float> x = RandomFloats(rows * cols, 6);
+      const std::vector<float> together = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
+      std::vector<float> apart(together.size());
+      for (int64_t row = 0; row < rows; ++row) {
+        // Different cuts of the outputs for different rows.
+        std::vector<float> scratch(static_cast<size_t>(MatMulScratchFloats(w.matrix(), 1)), std::nanf(""));
+        const int64_t step = 1 + row % 7;
+        for (int64_t begin = 0; begin < outs; begin += step) {
+          table->matmul(w.matrix(), {}, x.data() + row * cols, cols, 1, begin, std::min(begin + step, outs),
+                        apart.data() + row * outs, outs, scratch.data());
+        }
+      }
+      ASSERT_TRUE(SameBits(apart, together)) << table->name << " " << FormatName(format);
+    }
+  }
+}
+
+TEST(MatMul, HonoursStridesAndWritesOnlyItsOutputs) {
+  for (const KernelTable* table : AvailableKernels()) {
+    const int64_t cols = 64, outs = 10, rows = 6, x_stride = 70, y_stride = 13;
+    const RandomMatrix w(FloatFormat(FloatType::kBF16), outs, cols, 5);
+    const std::vector<float> x = RandomFloats(rows * x_stride, 6);
+    std::vector<float> y(static_cast<size_t>(rows * y_stride), 777.0f);
+    std::vector<float> scratch(static_cast<size_t>(MatMulScratchFloats(w.matrix(), rows)));
+    table->matmul(w.matrix(), {}, x.data(), x_stride, rows, 2, 9, y.data(), y_stride, scratch.data());
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::vector<float> one(x.begin() + row * x_stride, x.begin() + row * x_stride + cols);
+      const std::vector<float> expected = Multiply(*table, w.matrix(), {.bias = {}, .x = one.data(), .rows = 1});
+      for (int64_t n = 0; n < y_stride; ++n) {
+        const float value = y[static_cast<size_t>(row * y_stride + n)];
+        ASSERT_EQ(value, n >= 2 && n < 9 ? expected[static_cast<size_t>(n)] : 777.0f) << table->name;
+      }
+    }
+  }
+}
+
+TEST(MatMul, AddsTheBiasOfEveryTypeLast) {
+  for (const KernelTable* table : AvailableKernels()) {
+    for (const WeightFormat& format : {FloatFormat(FloatType::kF16), AllFormats().back()}) {
+      for (FloatType type : kAllFloatTypes) {
+        const int64_t cols = 256, outs = 7, rows = 3;
+        const RandomMatrix w(format, outs, cols, 5);
+        const std::vector<float> x = RandomFloats(rows * cols, 6);
+        std::vector<uint8_t> bytes(1);  // misaligned
+        AppendFloats(RandomFloats(outs, 8), type, bytes);
+        const FloatVector bias{.type = type, .size = outs, .data = bytes.data() + 1};
+        std::vector<float> offsets(outs);
+        DecodeFloats(bias, offsets.data());
+        const std::vector<float> plain = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
+        const std::vector<float> biased = Multiply(*table, w.matrix(), {.bias = bias, .x = x.data(), .rows = rows});
+        for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(biased[i], plain[i] + offsets[i % offsets.size()]);
+      }
+    }
+  }
+}
+
+TEST(MatMul, IsCloseToTheProductInDouble) {
+  for (const WeightFormat& format : AllFormats()) {
+    const int64_t cols = 2048, outs = 16, rows = 3;
+    const RandomMatrix w(format, outs, cols, 5);
+    std::vector<float> x = RandomFloats(rows * cols, 6);
+    x[17] = 300.0f;  // an outlier, as activations have them
+    for (const KernelTable* table : AvailableKernels()) {
+      const std::vector<float> y = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
+      std::vector<float> decoded(cols);
+      for (int64_t n = 0; n < outs; ++n) {
+        table->decode_row(w.matrix(), n, decoded.data());
+        for (int64_t m = 0; m < rows; ++m) {
+          double exact = 0, magnitude = 0;
+          for (int64_t k = 0; k < cols; ++k) {
+            const double product = static_cast<double>(decoded[static_cast<size_t>(k)]) * x[static_cast<size_t>(m * cols + k)];
+            exact += product;
+            magnitude += std::abs(product);
+          }
+          ASSERT_NEAR(y[static_cast<size_t>(m * outs + n)], exact, 1e-6 * magnitude)
+              << table->name << " " << FormatName(format);
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMul, AnInfiniteOrMissingNumberReachesOnlyItsOwnRow) {
+  for (const KernelTable* table : AvailableKernels()) {
+    for (const WeightFormat& format : AllFormats()) {
+      const int64_t cols = 128, outs = 5, rows = 4;
+      const RandomMatrix w(format, outs, cols, 5);
+      std::vector<float> x = RandomFloats(rows * cols, 6);
+      const std::vector<float> finite = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
+      x[static_cast<size_t>(cols + 3)] = std::numeric_limits<float>::quiet_NaN();
+      const std::vector<float> y = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
+      for (size_t i = 0; i < y.size(); ++i) {
+        const bool touched = i / static_cast<size_t>(outs) == 1;
+        if (touched) {
+          ASSERT_TRUE(std::isnan(y[i]));
+        } else {
+          ASSERT_EQ(y[i], finite[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nunspark
