@@ -1,0 +1,106 @@
+// nunspark's library interface: open a model's files, start an engine under a memory budget, run sessions.
+//
+//   ASSIGN_OR_RETURN(auto files, ModelFiles::Open("models/demo"));
+//   ASSIGN_OR_RETURN(auto engine, Engine::Start(*files, {.budget_bytes = 4'000'000'000}));
+//   ASSIGN_OR_RETURN(auto session, engine->NewSession());
+//   ASSIGN_OR_RETURN(auto ids, files->Encode("Once upon a time"));
+//   session->Generate(ids, {.max_tokens = 64}, [&](int32_t token) { ... return true; });
+#ifndef NUNSPARK_ENGINE_H_
+#define NUNSPARK_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nunspark/options.h"
+#include "nunspark/session.h"
+#include "nunspark/stats.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// A model on disk, understood but not loaded: configuration, tensors, tokenizer, chat template. Immutable; thread-safe.
+class ModelFiles {
+ public:
+  virtual ~ModelFiles() = default;
+
+  // `folder`: a Hugging Face or MLX checkpoint folder, or a pack.
+  // Errors name the file or tensor, what was expected and what was found. A missing tokenizer is no error here.
+  static Result<std::unique_ptr<ModelFiles>> Open(const std::string& folder);
+
+  virtual const std::string& folder() const = 0;
+  virtual std::string_view model_type() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t max_context() const = 0;         // as the model states it; 0 = not stated
+  virtual int64_t weight_bytes() const = 0;        // of all weights that are used
+
+  // Whether there is a tokenizer; the calls below fail with kNotFound otherwise.
+  virtual bool has_tokenizer() const = 0;
+
+  // No specials are added; special tokens spelled in the text are recognised.
+  virtual Result<std::vector<int32_t>> Encode(std::string_view text) const = 0;
+  virtual Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const = 0;
+
+  // The model's chat template over `context_json` (an object with messages and what else the template sees; the model's
+  // special tokens are filled in). Errors: kNotFound without a template; kInvalidArgument with the template's own message.
+  virtual Result<std::string> FormatChat(std::string_view context_json) const = 0;
+
+  // Tokens that end a generation: generation_config.json's or config.json's, the tokenizer's own, and the well-known
+  // end-of-turn specials of its vocabulary.
+  virtual const std::vector<int32_t>& stop_ids() const = 0;
+
+  // Incremental decoding of one stream of tokens; never returns half a character.
+  class TextStream {
+   public:
+    virtual ~TextStream() = default;
+    virtual std::string Push(int32_t token) = 0;
+    virtual std::string Finish() = 0;
+  };
+  virtual Result<std::unique_ptr<TextStream>> NewTextStream() const = 0;
+};
+
+// The memory plan in force, in bytes.
+struct PlanSummary {
+  int64_t budget = 0;              // resident weights
+  std::string budget_bound;        // what set it: "flag", "ram", "cgroup", "available", "unknown-ram"
+  int64_t floor = 0;               // smallest budget the model takes
+  int64_t total = 0;               // whole process
+  int64_t ceiling = 0;             // what the system leaves us
+  int64_t kv = 0;
+  std::string table;               // the parts, a line each, for people
+};
+
+struct EngineStats {
+  CacheStats cache;
+  int64_t kv_peak_bytes = 0;
+  int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
+};
+
+// Weights under a budget, threads, KV memory. Must not outlive its ModelFiles.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Makes the memory plan, reserves it and opens the weight files. Reads only what always stays resident.
+  // Errors: kResourceExhausted with the numbers when the budget is below the floor or the plan beyond the ceiling.
+  static Result<std::unique_ptr<Engine>> Start(const ModelFiles& files, const EngineOptions& options);
+
+  // One session at a time for now.
+  virtual Result<std::unique_ptr<Session>> NewSession() = 0;
+
+  virtual const PlanSummary& plan() const = 0;
+  virtual EngineStats stats() const = 0;
+  virtual std::string_view isa() const = 0;              // kernel table in use
+  virtual int threads() const = 0;
+  virtual std::string io_description() const = 0;        // "io_uring+O_DIRECT", and why not, where it is something less
+};
+
+// "nunspark 0.1.0 (GCC 12.2.0; avx512 of scalar, avx2, avx512)".
+std::string VersionText();
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_ENGINE_H_

@@ -1,0 +1,54 @@
+// Options of the engine and of one generation. Defaults are the command line's.
+#ifndef NUNSPARK_OPTIONS_H_
+#define NUNSPARK_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nunspark {
+
+// Storage of keys and values.
+enum class KvType : uint8_t { kF16, kBF16, kF32 };
+
+// How activations enter the weight products. Part of what a token's logits depend on.
+enum class Numerics : uint8_t { kF32 };
+
+enum class IoChoice : uint8_t { kAuto, kUring, kPread };
+
+struct EngineOptions {
+  std::optional<int64_t> budget_bytes;    // resident weights: cores + expert slots + ring; empty = auto
+  double expert_cache_fraction = -1;      // expert share of the budget; negative = chosen by the plan
+  int64_t context = 4096;                 // positions the KV cache has room for
+  int32_t prefill_chunk = 1024;           // prompt tokens per pass
+  int threads = 0;                        // 0 = all CPUs this process may use
+  KvType kv = KvType::kF16;
+  Numerics numerics = Numerics::kF32;
+  bool prefetch = true;
+  int32_t warm_window = 1;                // layers prefetched ahead
+  IoChoice io = IoChoice::kAuto;
+  bool direct_io = true;                  // bypass the page cache where the file system allows it
+};
+
+// temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then top_k,
+// top_p, min_p in this order, then one draw keyed by (seed, position): the same seed gives the same text.
+struct SamplingOptions {
+  double temperature = 0;
+  int32_t top_k = 0;       // 0 = off
+  double top_p = 1;        // 1 = off
+  double min_p = 0;        // 0 = off
+  uint64_t seed = 0;
+};
+
+struct GenerateOptions {
+  int32_t max_tokens = 32;
+  SamplingOptions sampling;
+  bool ignore_eos = false;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_OPTIONS_H_

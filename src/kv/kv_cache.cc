@@ -1,0 +1,135 @@
+#include "kv/kv_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/size.h"
+
+namespace nunspark {
+namespace {
+
+int64_t HalfBlockBytes(const KvLayerShape& layer, FloatType type) {
+  return int64_t{layer.kv_heads} * kKvBlockPositions * layer.head_dim * FloatBytes(type);
+}
+
+int64_t MaxBlockBytes(std::span<const KvLayerShape> layers, FloatType type) {
+  int64_t bytes = 0;
+  for (const KvLayerShape& layer : layers) bytes = std::max(bytes, 2 * HalfBlockBytes(layer, type));
+  return (bytes + 63) / 64 * 64;
+}
+
+int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1) / kKvBlockPositions; }
+
+}  // namespace
+
+int64_t KvPool::PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions) {
+  return MaxBlockBytes(layers, type) * BlocksOf(positions) * static_cast<int64_t>(layers.size());
+}
+
+Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions) {
+  std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), type));
+  pool->block_bytes_ = MaxBlockBytes(pool->layers_, type);
+  pool->total_blocks_ = BlocksOf(positions) * static_cast<int64_t>(pool->layers_.size());
+  pool->bytes_ = std::max<int64_t>(pool->block_bytes_ * pool->total_blocks_, 1);
+  void* const memory =
+      mmap(nullptr, static_cast<size_t>(pool->bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return ResourceExhaustedError(fmt::format("the system refuses {} for the KV cache of {} positions; use a shorter context",
+                                              FormatSize(pool->bytes_), positions));
+  }
+  pool->memory_ = static_cast<uint8_t*>(memory);
+  pool->free_.reserve(static_cast<size_t>(pool->total_blocks_));
+  // Lowest addresses are handed out first, so that memory is touched only as far as it is used.
+  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i) pool->free_.push_back(pool->memory_ + i * pool->block_bytes_);
+  return pool;
+}
+
+KvPool::~KvPool() {
+  if (memory_ != nullptr) munmap(memory_, static_cast<size_t>(bytes_));
+}
+
+uint8_t* KvPool::Take() {
+  if (free_.empty()) return nullptr;
+  uint8_t* const block = free_.back();
+  free_.pop_back();
+  used_peak_blocks_ = std::max(used_peak_blocks_, total_blocks_ - static_cast<int64_t>(free_.size()));
+  return block;
+}
+
+void KvPool::Give(uint8_t* block) { free_.push_back(block); }
+
+KvSequence::KvSequence(KvPool& pool) : pool_(pool), layers_(pool.layers().size()) {
+  const size_t most = static_cast<size_t>(pool.total_blocks_) / std::max<size_t>(layers_.size(), 1);
+  for (LayerBlocks& layer : layers_) {
+    layer.blocks.reserve(most);
+    layer.keys.reserve(most);
+    layer.values.reserve(most);
+  }
+}
+
+KvSequence::~KvSequence() { Truncate(0); }
+
+Status KvSequence::Reserve(int64_t end) {
+  const size_t wanted = static_cast<size_t>(BlocksOf(end));
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerBlocks& layer = layers_[i];
+    while (layer.blocks.size() < wanted) {
+      uint8_t* const block = pool_.Take();
+      if (block == nullptr) {
+        return ResourceExhaustedError(fmt::format(
+            "the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt", end,
+            pool_.total_blocks_ / static_cast<int64_t>(layers_.size()) * kKvBlockPositions));
+      }
+      layer.blocks.push_back(block);
+      layer.keys.push_back(block);
+      layer.values.push_back(block + HalfBlockBytes(pool_.layers()[i], pool_.type()));
+    }
+  }
+  return Status();
+}
+
+void KvSequence::Store(int layer, int64_t position, const float* keys, const float* values) {
+  const KvLayerShape& shape = pool_.layers()[static_cast<size_t>(layer)];
+  const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
+  const size_t block = static_cast<size_t>(position / kKvBlockPositions);
+  DCHECK(block < blocks.blocks.size());
+  const int64_t row_bytes = shape.head_dim * FloatBytes(pool_.type());
+  const int64_t in_block = position % kKvBlockPositions;
+  uint8_t* const key_base = blocks.blocks[block];
+  uint8_t* const value_base = key_base + HalfBlockBytes(shape, pool_.type());
+  for (int head = 0; head < shape.kv_heads; ++head) {
+    const int64_t at = (int64_t{head} * kKvBlockPositions + in_block) * row_bytes;
+    const int64_t from = int64_t{head} * shape.head_dim;
+    Kernels().store_floats(keys + from, shape.head_dim, pool_.type(), key_base + at);
+    Kernels().store_floats(values + from, shape.head_dim, pool_.type(), value_base + at);
+  }
+}
+
+void KvSequence::Truncate(int64_t length) {
+  const size_t kept = static_cast<size_t>(BlocksOf(length));
+  for (LayerBlocks& layer : layers_) {
+    while (layer.blocks.size() > kept) {
+      pool_.Give(layer.blocks.back());
+      layer.blocks.pop_back();
+      layer.keys.pop_back();
+      layer.values.pop_back();
+    }
+  }
+  length_ = std::min(length_, length);
+}
+
+KvView KvSequence::View(int layer) const {
+  const KvLayerShape& shape = pool_.layers()[static_cast<size_t>(layer)];
+  const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
+  return {.type = pool_.type(),
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .key_blocks = blocks.keys.data(),
+          .value_blocks = blocks.values.data()};
+}
+
+}  // namespace nunspark

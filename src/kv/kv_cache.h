@@ -1,0 +1,97 @@
+// Paged KV: blocks of 64 positions from one pool, reserved up front, handed to sequences.
+//
+// A block holds keys and values of one layer for 64 absolute positions (kernels.h KvView has the layout). Keys are
+// stored after their norm and RoPE. Nothing is allocated while decoding: Reserve takes blocks from the pool's free list.
+// A pool and its sequences are used by one thread at a time.
+#ifndef NUNSPARK_KV_KV_CACHE_H_
+#define NUNSPARK_KV_KV_CACHE_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+struct KvLayerShape {
+  int kv_heads = 0;
+  int head_dim = 0;
+};
+
+class KvPool {
+ public:
+  // Room for `positions` positions (rounded up to blocks) in every layer.
+  // Errors: kResourceExhausted when the system refuses the memory.
+  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions);
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  // Bytes that Create would map.
+  static int64_t PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions);
+
+  FloatType type() const { return type_; }
+  const std::vector<KvLayerShape>& layers() const { return layers_; }
+  int64_t bytes() const { return bytes_; }
+  int64_t used_peak_bytes() const { return used_peak_blocks_ * block_bytes_; }
+
+ private:
+  friend class KvSequence;
+  KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
+
+  // One block, or nullptr when the pool is used up.
+  uint8_t* Take();
+  void Give(uint8_t* block);
+
+  std::vector<KvLayerShape> layers_;
+  FloatType type_;
+  uint8_t* memory_ = nullptr;
+  int64_t bytes_ = 0;
+  int64_t block_bytes_ = 0;        // of the largest layer, keys and values
+  std::vector<uint8_t*> free_;
+  int64_t total_blocks_ = 0;
+  int64_t used_peak_blocks_ = 0;
+};
+
+// The keys and values of one sequence in all layers. Returns its blocks when destroyed; the pool must outlive it.
+class KvSequence {
+ public:
+  explicit KvSequence(KvPool& pool);
+  ~KvSequence();
+  KvSequence(KvSequence&&) = delete;
+
+  // Positions that are stored in every layer.
+  int64_t length() const { return length_; }
+
+  // Makes room for positions [0, end). Errors: kResourceExhausted (asked, planned).
+  Status Reserve(int64_t end);
+
+  // Stores one position of one layer: keys and values are [kv_heads * head_dim]. REQUIRES: position < reserved end.
+  void Store(int layer, int64_t position, const float* keys, const float* values);
+
+  // The forward pass finished positions up to `length`.
+  void Commit(int64_t length) { length_ = length; }
+
+  // Forgets positions >= length and returns their blocks.
+  void Truncate(int64_t length);
+
+  KvView View(int layer) const;
+
+ private:
+  struct LayerBlocks {
+    std::vector<uint8_t*> blocks;
+    std::vector<const uint8_t*> keys;     // same blocks, as the kernel wants them
+    std::vector<const uint8_t*> values;
+  };
+
+  KvPool& pool_;
+  std::vector<LayerBlocks> layers_;
+  int64_t length_ = 0;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_KV_KV_CACHE_H_
