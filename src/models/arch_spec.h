@@ -72,7 +72,9 @@ enum class Residual : uint8_t { kPreNorm };            // x += f(norm(x)), twice
 enum class Ffn : uint8_t { kDense, kMoe };             // kMoe: layers chosen by mlp_only_layers and decoder_sparse_step
 enum class Activation : uint8_t { kSwiGlu };
 enum class Router : uint8_t { kNone, kSoftmaxThenTopK };
-enum class Window : uint8_t { kNone, kLayerTypes };    // kLayerTypes: HF's layer_types / use_sliding_window rule
+// Which layers see only a sliding window, given use_sliding_window: kByLayer: those that layer_types names, else those
+// from max_window_layers on; kEveryLayer: all of them.
+enum class Window : uint8_t { kNone, kByLayer, kEveryLayer };
 
 struct BlockSpec {
   Attention attention = Attention::kGqa;

@@ -1,0 +1,54 @@
+#include "models/arch/arch.h"
+
+namespace nunspark {
+namespace {
+
+using namespace arch;  // NOLINT: the folder's own vocabulary
+
+constexpr ConfigKey kConfig[] = {
+    {"vocab_size", HParamField::kVocabSize, ConfigRule::kRequired},
+    {"hidden_size", HParamField::kModelDim, ConfigRule::kRequired},
+    {"num_hidden_layers", HParamField::kLayers, ConfigRule::kRequired},
+    {"num_attention_heads", HParamField::kHeads, ConfigRule::kRequired},
+    {"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},   // absent: as many as heads
+    {"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},              // absent: hidden_size / heads
+    {"intermediate_size", HParamField::kFfnDim, ConfigRule::kRequired},
+    {"rms_norm_eps", HParamField::kRmsEpsilon, ConfigRule::kRequired},
+    {"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 10000},
+    {"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault},
+    {"tie_word_embeddings", HParamField::kTied, ConfigRule::kDefault},
+    {"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
+    {"mlp_bias", HParamField::kMlpBias, ConfigRule::kDefault},
+};
+
+constexpr TensorSpec kTensors[] = {
+    kEmbed,
+    LayerNorm(Role::kAttentionNorm, "input_layernorm"),
+    Linear(Role::kQuery, "self_attn.q_proj", Dim::kQueryOut, Dim::kModel, Bias::kAttentionFlag),
+    Linear(Role::kKey, "self_attn.k_proj", Dim::kKvOut, Dim::kModel, Bias::kAttentionFlag),
+    Linear(Role::kValue, "self_attn.v_proj", Dim::kKvOut, Dim::kModel, Bias::kAttentionFlag),
+    Linear(Role::kAttentionOut, "self_attn.o_proj", Dim::kModel, Dim::kQueryOut, Bias::kAttentionFlag),
+    LayerNorm(Role::kFfnNorm, "post_attention_layernorm"),
+    DenseFfn(Role::kGate, "mlp.gate_proj", Dim::kFfn, Dim::kModel, Bias::kMlpFlag),
+    DenseFfn(Role::kUp, "mlp.up_proj", Dim::kFfn, Dim::kModel, Bias::kMlpFlag),
+    DenseFfn(Role::kDown, "mlp.down_proj", Dim::kModel, Dim::kFfn, Bias::kMlpFlag),
+    kFinalNorm,
+    kHead,
+};
+
+}  // namespace
+
+NUNSPARK_ARCH(llama){
+    .name = "llama",
+    .gguf_name = "llama",
+    .authors_code = "transformers, models/llama/modeling_llama.py",
+    .config = kConfig,
+    .tensors = kTensors,
+    .experts = {},
+    .ignored = kIgnoredBuffers,
+    .block = {.attention = Attention::kGqa, .qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
+              .residual = Residual::kPreNorm, .ffn = Ffn::kDense, .activation = Activation::kSwiGlu},
+};
+static_assert(Valid(kArch_llama));
+
+}  // namespace nunspark

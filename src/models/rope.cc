@@ -1,0 +1,106 @@
+#include "models/rope.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/math.h"
+
+namespace nunspark {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+// llama3: low frequencies are divided by the factor, high ones kept, those between interpolated.
+double Llama3Inverse(const RopeParams& p, double inverse) {
+  const double wavelength = 2 * kPi / inverse;
+  if (wavelength < p.original_positions / p.high_freq_factor) return inverse;
+  if (wavelength > p.original_positions / p.low_freq_factor) return inverse / p.factor;
+  const double smooth = (p.original_positions / wavelength - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
+  return (1 - smooth) * inverse / p.factor + smooth * inverse;
+}
+
+struct YarnRamp {
+  double low, high;
+
+  // 0 where the frequency is kept, 1 where it is divided by the factor.
+  double At(int64_t pair) const { return std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0); }
+};
+
+// The pair at which a rotation turns `rotations` times over the trained length.
+double YarnPair(const RopeParams& p, double dim, double rotations) {
+  return dim * Log(p.original_positions / (rotations * 2 * kPi)) / (2 * Log(p.theta));
+}
+
+YarnRamp MakeYarnRamp(const RopeParams& p, int64_t rotary_dim) {
+  const double dim = static_cast<double>(rotary_dim);
+  double low = YarnPair(p, dim, p.beta_fast);
+  double high = YarnPair(p, dim, p.beta_slow);
+  if (p.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1);
+  if (low == high) high += 0.001;
+  return {low, high};
+}
+
+double YarnScale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * Log(factor) + 1; }
+
+double YarnAttentionFactor(const RopeParams& p) {
+  if (p.attention_factor > 0) return p.attention_factor;
+  if (p.mscale > 0 && p.mscale_all_dim > 0) return YarnScale(p.factor, p.mscale) / YarnScale(p.factor, p.mscale_all_dim);
+  return YarnScale(p.factor, 1);
+}
+
+}  // namespace
+
+RopeTable::RopeTable(const RopeParams& params, int64_t rotary_dim) : params_(params), rotary_dim_(rotary_dim) {
+  Frequencies(params.theta, inverse_frequencies_);
+  if (params.kind == RopeKind::kYarn) attention_factor_ = static_cast<float>(YarnAttentionFactor(params));
+}
+
+void RopeTable::Frequencies(double theta, std::vector<float>& out) const {
+  const double dim = static_cast<double>(rotary_dim_);
+  const YarnRamp ramp = params_.kind == RopeKind::kYarn ? MakeYarnRamp(params_, rotary_dim_) : YarnRamp{0, 1};
+  out.clear();
+  for (int64_t pair = 0; pair < rotary_dim_ / 2; ++pair) {
+    double inverse = 1 / Pow(theta, 2 * static_cast<double>(pair) / dim);
+    switch (params_.kind) {
+      case RopeKind::kDefault:
+      case RopeKind::kDynamic: break;
+      case RopeKind::kLinear: inverse /= params_.factor; break;
+      case RopeKind::kLlama3: inverse = Llama3Inverse(params_, inverse); break;
+      case RopeKind::kYarn: {
+        const double scaled = ramp.At(pair);
+        inverse = inverse / params_.factor * scaled + inverse * (1 - scaled);
+        break;
+      }
+    }
+    out.push_back(static_cast<float>(inverse));
+  }
+}
+
+void RopeTable::Fill(int64_t position, int64_t length, float* cos, float* sin) const {
+  const auto fill = [&](const std::vector<float>& inverse) {
+    for (size_t pair = 0; pair < inverse.size(); ++pair) {
+      const float angle = static_cast<float>(position) * inverse[pair];
+      cos[pair] = static_cast<float>(Cos(angle)) * attention_factor_;
+      sin[pair] = static_cast<float>(Sin(angle)) * attention_factor_;
+    }
+  };
+  const double trained = params_.original_positions;
+  if (params_.kind != RopeKind::kDynamic || static_cast<double>(length) <= trained) {
+    fill(inverse_frequencies_);
+    return;
+  }
+  // NTK-aware scaling of the base with the sequence's length.
+  const double dim = static_cast<double>(rotary_dim_);
+  const double stretch = params_.factor * static_cast<double>(length) / trained - (params_.factor - 1);
+  std::vector<float> inverse;
+  inverse.reserve(inverse_frequencies_.size());
+  Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), inverse);
+  fill(inverse);
+}
+
+}  // namespace nunspark

@@ -1,0 +1,36 @@
+// RoPE tables: the angles by which query and key pairs are rotated.
+//
+// Formulas: transformers, modeling_rope_utils.py (default, linear, llama3, yarn, dynamic). Frequencies are rounded to
+// float32 and angles are float32 products, as there; sine and cosine are our own, the same on every machine.
+#ifndef NUNSPARK_MODELS_ROPE_H_
+#define NUNSPARK_MODELS_ROPE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "models/hparams.h"
+
+namespace nunspark {
+
+class RopeTable {
+ public:
+  RopeTable(const RopeParams& params, int64_t rotary_dim);
+
+  int64_t pairs() const { return static_cast<int64_t>(inverse_frequencies_.size()); }
+
+  // Writes cos and sin of every pair at `position` [pairs], times the kind's attention factor. `length` is the sequence
+  // length that governs length-dependent kinds (dynamic): the whole prompt's for its tokens, position + 1 for generated ones.
+  void Fill(int64_t position, int64_t length, float* cos, float* sin) const;
+
+ private:
+  void Frequencies(double theta, std::vector<float>& out) const;
+
+  RopeParams params_;
+  int64_t rotary_dim_;
+  float attention_factor_ = 1;
+  std::vector<float> inverse_frequencies_;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_MODELS_ROPE_H_
