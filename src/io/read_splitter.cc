@@ -110,7 +110,12 @@ ReadSplitter::Step ReadSplitter::Apply(Chunk& chunk, int64_t result) {
         return Step::kAgain;
       }
       if (chunk.retries++ < kMaxRetries) return Step::kAgain;
-      failure = ReadFailed(request, file, fmt::format("only {} bytes come at a time, fewer than the alignment", result));
+      const int64_t end = request.offset + chunk.begin + chunk.done + result;
+      const Result<int64_t> size = file.file.Size();
+      failure = size.ok() && *size <= end
+                    ? EndsEarly(request, file, *size)
+                    : ReadFailed(request, file,
+                                 fmt::format("only {} bytes come at a time, fewer than the alignment", result));
     }
   }
   const int32_t index = chunk.read;
