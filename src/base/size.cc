@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,7 +24,33 @@ Status BadSize(std::string_view text) {
   return InvalidArgumentError(fmt::format("'{}' is not a size; write bytes or a number with TB, GB, MB, KB (1.5GB)", text));
 }
 
+// Three digits in a unit: 1.05GB, 10.5GB, 105GB. `units` counts the last digit's.
+std::string ShortSize(int64_t units, std::string_view name, int decimals) {
+  if (decimals == 0) return fmt::format("{}{}", units, name);
+  const int64_t scale = decimals == 1 ? 10 : 100;
+  return fmt::format("{}.{:0{}}{}", units / scale, units % scale, decimals, name);
+}
+
+enum class Round { kDown, kUp };
+
+std::string SizeFlag(int64_t bytes, Round round) {
+  constexpr std::pair<std::string_view, int64_t> kNames[] = {
+      {"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}, {"TB", 1'000'000'000'000}};
+  if (bytes < 1000) return std::to_string(bytes);
+  for (const auto& [name, unit] : kNames) {
+    for (int decimals = 2; decimals >= 0; --decimals) {
+      const int64_t step = unit / (decimals == 2 ? 100 : decimals == 1 ? 10 : 1);
+      const int64_t units = bytes / step + (round == Round::kUp && bytes % step != 0 ? 1 : 0);
+      if (units < 1000 || (unit == kNames[3].second && decimals == 0)) return ShortSize(units, name, decimals);
+    }
+  }
+  return std::to_string(bytes);
+}
+
 }  // namespace
+
+std::string SizeFlagAtLeast(int64_t bytes) { return SizeFlag(bytes, Round::kUp); }
+std::string SizeFlagAtMost(int64_t bytes) { return SizeFlag(bytes, Round::kDown); }
 
 Result<int64_t> ParseSize(std::string_view text) {
   const std::string lower = AsciiLower(AsciiTrim(text));

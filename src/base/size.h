@@ -18,6 +18,11 @@ Result<int64_t> ParseSize(std::string_view text);
 // For people: "512 B", "84.0 MB", "1.05 GB" (decimal units, three significant figures or so).
 std::string FormatSize(int64_t bytes);
 
+// A size to suggest as a flag's value: short ("1.05GB", three digits), read by ParseSize as at least (at most) `bytes`.
+// REQUIRES: bytes >= 0.
+std::string SizeFlagAtLeast(int64_t bytes);
+std::string SizeFlagAtMost(int64_t bytes);
+
 }  // namespace nunspark
 
 #endif  // NUNSPARK_BASE_SIZE_H_

@@ -24,5 +24,22 @@ TEST(ParseSize, RefusesEverythingElse) {
   }
 }
 
+TEST(SizeFlag, IsShortAndOnTheAskedSide) {
+  EXPECT_EQ(SizeFlagAtLeast(1'048'000'000), "1.05GB");
+  EXPECT_EQ(SizeFlagAtMost(1'048'000'000), "1.04GB");
+  EXPECT_EQ(SizeFlagAtLeast(999'999'999), "1.00GB");
+  EXPECT_EQ(SizeFlagAtLeast(12'000'000'000), "12.0GB");
+  EXPECT_EQ(SizeFlagAtMost(999), "999");
+  EXPECT_EQ(SizeFlagAtMost(5'000'000'000'000'000), "5000TB");
+  uint64_t state = 1;
+  for (int i = 0; i < 100000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const int64_t bytes = static_cast<int64_t>(state >> (2 + i % 60));
+    if (bytes > 9'000'000'000'000'000'000) continue;
+    ASSERT_GE(ParseSize(SizeFlagAtLeast(bytes)).value(), bytes);
+    ASSERT_LE(ParseSize(SizeFlagAtMost(bytes)).value(), bytes);
+  }
+}
+
 }  // namespace
 }  // namespace nunspark

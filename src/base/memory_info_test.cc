@@ -1,0 +1,110 @@
+#include "base/memory_info.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace nunspark {
+namespace {
+
+// A folder that stands for "/".
+class FakeRoot {
+ public:
+  FakeRoot() {
+    std::string path = std::filesystem::temp_directory_path() / "nunspark_root_XXXXXX";
+    if (::mkdtemp(path.data()) != nullptr) path_ = path;
+  }
+  ~FakeRoot() { std::filesystem::remove_all(path_); }
+  void Write(const std::string& name, std::string_view text) const {
+    const std::filesystem::path file = path_ + name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(MemoryInfo, ReadsMachineMemory) {
+  FakeRoot root;
+  root.Write("/proc/meminfo", "MemTotal:       16384000 kB\nMemFree:  1 kB\nMemAvailable:    8192 kB\n");
+  const MachineMemory memory = ReadMachineMemory(root.path());
+  EXPECT_EQ(memory.total_bytes, int64_t{16384000} * 1024);
+  EXPECT_EQ(memory.available_bytes, 8192 * 1024);
+}
+
+TEST(MemoryInfo, UnknownMachineIsZero) {
+  FakeRoot root;
+  EXPECT_EQ(ReadMachineMemory(root.path()).total_bytes, 0);
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 0);
+  EXPECT_EQ(ReadProcessMemory(root.path()).resident_bytes, 0);
+  root.Write("/proc/meminfo", "MemTotal: lots\nMemAvailableX: 5 kB");
+  EXPECT_EQ(ReadMachineMemory(root.path()).total_bytes, 0);
+  EXPECT_EQ(ReadMachineMemory(root.path()).available_bytes, 0);
+}
+
+TEST(MemoryInfo, CgroupV2TakesTheSmallestLimitOnTheWayUp) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "0::/user/service/app\n");
+  root.Write("/sys/fs/cgroup/user/service/app/memory.max", "max\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 0);
+  root.Write("/sys/fs/cgroup/user/memory.max", "1000000\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 1000000);
+  root.Write("/sys/fs/cgroup/user/service/memory.max", "2000000\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 1000000);
+  root.Write("/sys/fs/cgroup/user/service/app/memory.high", "900000\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 900000);
+}
+
+TEST(MemoryInfo, CgroupV2InsideAContainer) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "0::/\n");
+  root.Write("/sys/fs/cgroup/memory.max", "536870912\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 536870912);
+}
+
+TEST(MemoryInfo, CgroupV1FindsTheMemoryHierarchy) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "9:name=systemd:/\n7:cpu,cpuacct:/x\n4:hugetlb,memory:/jobs/7\n0::/\n");
+  root.Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 0);
+  root.Write("/sys/fs/cgroup/memory/jobs/memory.limit_in_bytes", "4194304\n");
+  root.Write("/sys/fs/cgroup/memory/jobs/7/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 4194304);
+}
+
+TEST(MemoryInfo, CgroupV1WhosePathIsOutsideTheMount) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "4:memory:/docker/0123\n");
+  root.Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 1048576);
+}
+
+TEST(MemoryInfo, SurvivesNonsense) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "\n::\n0:\n4:memory\n4:memory:\n4:memory:nowhere\n0::relative/path\n");
+  root.Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "-5\n");
+  root.Write("/sys/fs/cgroup/memory.max", "99999999999999999999999\n");
+  EXPECT_EQ(ReadCgroupLimit(root.path()), 0);
+}
+
+TEST(MemoryInfo, ThisProcessGrowsWithWhatItTouches) {
+  const ProcessMemory before = ReadProcessMemory();
+  ASSERT_GT(before.resident_bytes, 0);
+  ASSERT_GE(before.virtual_bytes, before.resident_bytes);
+  const std::vector<char> touched(size_t{64} << 20, 1);
+  const ProcessMemory after = ReadProcessMemory();
+  EXPECT_GE(after.resident_bytes - before.resident_bytes, int64_t{60} << 20);
+  EXPECT_EQ(touched.back(), 1);
+}
+
+}  // namespace
+}  // namespace nunspark
