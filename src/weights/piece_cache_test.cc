@@ -1,0 +1,580 @@
+#include "weights/piece_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "weights/fake_model.h"
+
+namespace nunspark {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A cache over a fake model. expert_slots and ring_slots say how much memory it gets.
+class Harness {
+ public:
+  struct Options {
+    FakeModelOptions model = {};
+    int32_t expert_slots = 4;
+    int32_t pinned_cores = 100;   // at most the layers
+    PieceCacheOptions cache = {};
+    uint32_t shuffle_seed = 0;    // 0 = in order
+  };
+
+  explicit Harness(const Options& options) : model(options.model), control(std::make_shared<FakeQueueControl>(model)) {
+    if (options.shuffle_seed != 0) control->Shuffle(options.shuffle_seed);
+    plan.pinned_cores = std::min(options.pinned_cores, options.model.layers);
+    plan.ring_slots = plan.pinned_cores == options.model.layers ? 0 : 2;
+    for (int layer = 0; layer < options.model.layers; ++layer) {
+      const int64_t bytes = SlotBytes(model.layout.core[static_cast<size_t>(layer)]);
+      if (layer < plan.pinned_cores) {
+        plan.core_region_bytes += bytes;
+      } else {
+        plan.core_slot_bytes = std::max(plan.core_slot_bytes, bytes);
+      }
+    }
+    plan.core_region_bytes += plan.ring_slots * plan.core_slot_bytes;
+    plan.expert_slots = options.model.experts > 0 ? options.expert_slots : 0;
+    for (PieceId id = 0; id < model.index.size(); ++id) {
+      if (model.layout.pieces[static_cast<size_t>(id)].kind == PieceKind::kExpert) {
+        plan.expert_slot_bytes = std::max(plan.expert_slot_bytes, SlotBytes(id));
+      }
+    }
+    plan.expert_region_bytes = plan.expert_slots * plan.expert_slot_bytes;
+    plan.norm_head_bytes = SlotBytes(model.layout.norm_head);
+    plan.embed_bytes = options.model.tied
+                           ? SlotBytes(model.layout.embed)
+                           : MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 30}, {}).value().embed_bytes;
+    Result<std::unique_ptr<PieceCache>> created = PieceCache::Create(
+        model.layout, model.index, plan, std::make_unique<FakeReadQueue>(control), options.cache);
+    CHECK(created.ok());
+    cache = std::move(created).value();
+    opened_requests = control->SubmittedCount();
+  }
+
+  int64_t SlotBytes(PieceId id) const { return model.index.piece(id).slot_bytes; }
+  PieceId Core(int layer) const { return model.layout.core[static_cast<size_t>(layer)]; }
+  std::vector<PieceId> Experts(int layer, const std::vector<int>& experts) const {
+    std::vector<PieceId> ids;
+    for (const int expert : experts) ids.push_back(model.Expert(layer, expert));
+    return ids;
+  }
+
+  // Leases a piece, looks at it and lets go. True when it was a hit.
+  bool Touch(PieceId id) {
+    const CacheStats before = cache->stats();
+    const Result<Lease> lease = cache->Acquire(id);
+    EXPECT_TRUE(lease.ok());
+    EXPECT_TRUE(model.IsRight(*lease));
+    const CacheStats after = cache->stats();
+    const auto misses = [](const CacheStats& s) { return s.dense.misses + s.core.misses + s.expert.misses; };
+    return misses(after) == misses(before);
+  }
+
+  // Announces and uses all of `ids` as the forward pass does; returns the order in which they came.
+  std::vector<PieceId> Pass(int layer, std::vector<PieceId> ids) {
+    cache->Announce(layer, ids);
+    std::vector<PieceId> order;
+    while (!ids.empty()) {
+      const Result<Lease> lease = cache->AcquireAny(ids);
+      if (!lease.ok()) {
+        ADD_FAILURE() << lease.status().message();
+        return order;
+      }
+      EXPECT_TRUE(model.IsRight(*lease));
+      order.push_back(lease->piece());
+      EXPECT_EQ(std::erase(ids, lease->piece()), 1u);
+    }
+    return order;
+  }
+
+  FakeModel model;
+  MemoryPlan plan;
+  std::shared_ptr<FakeQueueControl> control;
+  std::unique_ptr<PieceCache> cache;
+  int64_t opened_requests = 0;
+};
+
+TEST(PieceCache, OpeningReadsOnlyNormAndHead) {
+  Harness h({});
+  EXPECT_EQ(h.opened_requests, 1);
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.other_bytes_read, h.SlotBytes(h.model.layout.norm_head));
+  EXPECT_EQ(stats.resident_bytes, 0);
+  EXPECT_EQ(stats.stall_us, 0);
+  EXPECT_TRUE(h.Touch(h.model.layout.norm_head));
+  EXPECT_EQ(h.cache->io_description(), "fake (no drive)");
+}
+
+TEST(PieceCache, TiedEmbeddingIsOpenedAndLeased) {
+  Harness h({.model = {.tied = true}});
+  EXPECT_TRUE(h.Touch(h.model.layout.embed));
+  EXPECT_EQ(h.cache->stats().other_bytes_read,
+            h.SlotBytes(h.model.layout.norm_head) + h.SlotBytes(h.model.layout.embed));
+}
+
+TEST(PieceCache, PinnedCoresAreReadAtFirstUseAndStay) {
+  Harness h({.cache = {.prefetch = false}});
+  for (int pass = 0; pass < 3; ++pass) {
+    for (int layer = 0; layer < 4; ++layer) EXPECT_EQ(h.Touch(h.Core(layer)), pass > 0);
+  }
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.core.misses, 4);
+  EXPECT_EQ(stats.core.hits, 8);
+  EXPECT_EQ(stats.resident_bytes, h.plan.core_region_bytes);
+  EXPECT_EQ(stats.core.bytes_read, h.plan.core_region_bytes);
+}
+
+TEST(PieceCache, CoresOfDenseLayersCountAsDense) {
+  Harness h({.model = {.first_moe_layer = 3}, .cache = {.prefetch = false}});
+  for (int layer = 0; layer < 4; ++layer) h.Touch(h.Core(layer));
+  EXPECT_EQ(h.cache->stats().dense.misses, 3);
+  EXPECT_EQ(h.cache->stats().core.misses, 1);
+}
+
+TEST(PieceCache, RingKeepsOrderWithoutPrefetch) {
+  Harness h({.model = {.layers = 6, .experts = 0}, .pinned_cores = 2, .cache = {.prefetch = false}});
+  for (int pass = 0; pass < 3; ++pass) {
+    for (int layer = 0; layer < 6; ++layer) h.Touch(h.Core(layer));
+  }
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.prefetch_issued, 0);
+  EXPECT_LE(stats.resident_peak_bytes, h.plan.core_region_bytes);
+  EXPECT_EQ(stats.dense.hits + stats.dense.misses, 18);
+  EXPECT_GE(stats.dense.hits, 4 + 2) << "pinned ones, and the ring keeps what is needed soonest";
+}
+
+TEST(PieceCache, PrefetchesTheNextCoreOfTheRing) {
+  Harness h({.model = {.layers = 6, .experts = 0}, .pinned_cores = 0});
+  const auto await_bytes = [&](int64_t bytes) {
+    while (h.cache->stats().dense.bytes_read < bytes) std::this_thread::yield();
+  };
+  int64_t bytes = 0;
+  EXPECT_FALSE(h.Touch(h.Core(0)));
+  bytes += h.SlotBytes(h.Core(0));
+  for (int step = 1; step < 20; ++step) {
+    bytes += h.SlotBytes(h.Core(step % 6));
+    await_bytes(bytes);
+    EXPECT_TRUE(h.Touch(h.Core(step % 6))) << step;
+  }
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.prefetch_used, 19);
+  EXPECT_LE(stats.resident_peak_bytes, h.plan.core_region_bytes);
+}
+
+TEST(PieceCache, PrefetchSkipsWhatIsInMemory) {
+  Harness h({.model = {.layers = 6, .experts = 0}, .pinned_cores = 4, .cache = {.prefetch = true, .warm_window = 1}});
+  for (int layer = 0; layer < 6; ++layer) h.Touch(h.Core(layer));
+  for (int pass = 0; pass < 4; ++pass) {
+    for (int layer = 0; layer < 6; ++layer) h.Touch(h.Core(layer));
+  }
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.dense.bytes_read, h.plan.core_region_bytes - 2 * h.plan.core_slot_bytes + h.SlotBytes(h.Core(4)) +
+                                        h.SlotBytes(h.Core(5)))
+      << "two slots hold the two cores that are not pinned";
+}
+
+TEST(PieceCache, PrefetchNeverTakesALeasedCore) {
+  Harness h({.model = {.layers = 8, .experts = 0}, .pinned_cores = 0, .cache = {.prefetch = true, .warm_window = 4}});
+  const Lease held = h.cache->Acquire(h.Core(0)).value();
+  for (int layer = 1; layer < 24; ++layer) {
+    if (layer % 8 == 0) continue;
+    h.Touch(h.Core(layer % 8));
+    ASSERT_TRUE(h.model.IsRight(held));
+  }
+}
+
+TEST(PieceCache, AcquireDuringAPrefetchJoinsItAndIsAMiss) {
+  Harness h({.model = {.layers = 4, .experts = 0, .core_bytes = 3 << 20}, .pinned_cores = 0});
+  h.control->Hold();
+  std::thread forward([&] { h.Touch(h.Core(0)); });
+  h.control->AwaitSubmitted(h.opened_requests + 1);
+  h.control->Release();
+  forward.join();
+  h.control->Hold();
+  // Core 1 is being prefetched or has been by now; take whichever: bytes must not be read twice.
+  std::thread second([&] { h.Touch(h.Core(1)); });
+  std::this_thread::yield();
+  h.control->Release();
+  second.join();
+  h.cache.reset();
+  std::set<std::pair<int64_t, int64_t>> seen;
+  for (const ReadRequest& request : h.control->Submitted()) {
+    EXPECT_TRUE(seen.insert({request.offset, request.bytes}).second) << request.offset;
+  }
+}
+
+TEST(PieceCache, ExpertsHitWhileThereAreSlots) {
+  Harness h({.expert_slots = 4});
+  for (int expert = 0; expert < 4; ++expert) EXPECT_FALSE(h.Touch(h.model.Expert(0, expert)));
+  for (int expert = 0; expert < 4; ++expert) EXPECT_TRUE(h.Touch(h.model.Expert(0, expert)));
+  EXPECT_FALSE(h.Touch(h.model.Expert(1, 0)));
+  EXPECT_FALSE(h.Touch(h.model.Expert(0, 0))) << "the least recently used one went";
+  EXPECT_TRUE(h.Touch(h.model.Expert(0, 2)));
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.expert.hits, 5);
+  EXPECT_EQ(stats.expert.misses, 6);
+  EXPECT_EQ(stats.resident_bytes, stats.resident_peak_bytes);
+}
+
+TEST(PieceCache, NeverEvictsALeasedSlot) {
+  Harness h({.model = {.experts = 8}, .expert_slots = 3});
+  const Lease a = h.cache->Acquire(h.model.Expert(0, 0)).value();
+  const Lease b = h.cache->Acquire(h.model.Expert(0, 1)).value();
+  for (int round = 0; round < 3; ++round) {
+    for (int expert = 2; expert < 8; ++expert) h.Touch(h.model.Expert(0, expert));
+  }
+  EXPECT_TRUE(h.model.IsRight(a));
+  EXPECT_TRUE(h.model.IsRight(b));
+  EXPECT_TRUE(h.Touch(h.model.Expert(0, 0)));
+}
+
+TEST(PieceCache, WaitsForALeaseToBeReleasedByAnotherThread) {
+  Harness h({.expert_slots = 1});
+  Lease held = h.cache->Acquire(h.model.Expert(0, 0)).value();
+  std::thread forward([&] { EXPECT_FALSE(h.Touch(h.model.Expert(0, 1))); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_TRUE(h.model.IsRight(held));
+  held.Release();
+  forward.join();
+}
+
+TEST(PieceCache, AnnouncedExpertsAreReadBeforeTheyAreAsked) {
+  Harness h({.expert_slots = 4});
+  h.control->Hold();
+  const std::vector<PieceId> ids = h.Experts(0, {0, 1, 2});
+  h.cache->Announce(0, ids);
+  h.control->AwaitSubmitted(h.opened_requests + 3);
+  h.control->Release();
+  h.Pass(0, ids);
+  const CacheStats stats = h.cache->stats();
+  EXPECT_EQ(stats.expert.misses, 3) << "they were read on demand, however early";
+  EXPECT_EQ(stats.expert.hits, 0);
+}
+
+TEST(PieceCache, GivesWhatIsInMemoryFirst) {
+  Harness h({.expert_slots = 4});
+  h.Touch(h.model.Expert(0, 3));
+  h.Touch(h.model.Expert(0, 2));
+  h.control->Hold();
+  std::vector<PieceId> ids = h.Experts(0, {0, 2, 1, 3});
+  h.cache->Announce(0, ids);
+  EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 2));
+  std::erase(ids, h.model.Expert(0, 2));
+  EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 3));
+  h.control->Release();
+}
+
+TEST(PieceCache, NeverEvictsAnAnnouncedExpertBeforeItsUse) {
+  Harness h({.model = {.experts = 8}, .expert_slots = 4});
+  for (const int expert : {0, 1, 2, 3}) h.Touch(h.model.Expert(0, expert));
+  // 0 is the least recently used, and announced together with four that are missing.
+  const std::vector<PieceId> order = h.Pass(0, h.Experts(0, {4, 5, 0, 6, 7}));
+  EXPECT_EQ(order.front(), h.model.Expert(0, 0));
+  EXPECT_EQ(h.cache->stats().expert.hits, 1);
+  EXPECT_EQ(h.cache->stats().expert.misses, 8);
+}
+
+TEST(PieceCache, UnionsLargerThanTheCacheStreamThroughInWaves) {
+  for (const int32_t slots : {1, 2, 3, 7}) {
+    Harness h({.model = {.layers = 3, .experts = 32}, .expert_slots = slots, .shuffle_seed = 5});
+    std::vector<int> all(32);
+    for (int i = 0; i < 32; ++i) all[static_cast<size_t>(i)] = i;
+    for (int layer = 0; layer < 3; ++layer) EXPECT_EQ(h.Pass(layer, h.Experts(layer, all)).size(), 32u);
+    const CacheStats stats = h.cache->stats();
+    EXPECT_EQ(stats.expert.hits + stats.expert.misses, 96);
+    EXPECT_EQ(stats.expert.misses, 96);
+    EXPECT_LE(stats.resident_peak_bytes, h.plan.expert_region_bytes);
+  }
+}
+
+TEST(PieceCache, WavesGoOnWhileALeaseIsHeld) {
+  Harness h({.model = {.experts = 16}, .expert_slots = 2});
+  const Lease held = h.cache->Acquire(h.model.Expert(1, 0)).value();
+  std::vector<int> all(16);
+  for (int i = 0; i < 16; ++i) all[static_cast<size_t>(i)] = i;
+  EXPECT_EQ(h.Pass(0, h.Experts(0, all)).size(), 16u);
+  EXPECT_TRUE(h.model.IsRight(held));
+}
+
+TEST(PieceCache, AnnouncedExpertsNobodyCameForDoNotBlock) {
+  Harness h({.model = {.experts = 8}, .expert_slots = 2});
+  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  EXPECT_FALSE(h.Touch(h.model.Expert(0, 7)));
+  EXPECT_FALSE(h.Touch(h.model.Expert(1, 7)));
+  EXPECT_EQ(h.Pass(1, h.Experts(1, {0, 1, 2})).size(), 3u);
+}
+
+TEST(PieceCache, ConcurrentRequestsForOnePieceReadItOnce) {
+  Harness h({.expert_slots = 4});
+  h.control->Hold();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const Result<Lease> lease = h.cache->Acquire(h.model.Expert(2, 1));
+      EXPECT_TRUE(lease.ok() && h.model.IsRight(*lease));
+    });
+  }
+  h.control->AwaitSubmitted(h.opened_requests + 1);
+  h.control->Release();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(h.control->SubmittedCount(), h.opened_requests + 1);
+}
+
+// Fails the first `count` reads of the file's window at `piece`.
+FakeQueueControl::Fault FailFirst(const Harness& h, PieceId piece, int count) {
+  const Extent extent = h.model.index.piece(piece).extents.front();
+  return [extent, left = count](const ReadRequest& request) mutable {
+    if (request.file != extent.file || request.offset != extent.file_offset || left == 0) return Status();
+    --left;
+    return IoError("read of 4096 bytes at 123 in file1 failed: Input/output error (EIO)");
+  };
+}
+
+TEST(PieceCache, FailedReadNamesThePieceAndIsTriedAgain) {
+  Harness h({});
+  const PieceId id = h.model.Expert(1, 2);
+  h.control->SetFault(FailFirst(h, id, 1));
+  const Result<Lease> failed = h.cache->Acquire(id);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().code(), StatusCode::kIo);
+  EXPECT_EQ(failed.status().message(),
+            "layer 1 expert 2: read of 4096 bytes at 123 in file1 failed: Input/output error (EIO)");
+  EXPECT_EQ(h.cache->stats().resident_bytes, 0);
+  EXPECT_FALSE(h.Touch(id));
+  EXPECT_TRUE(h.Touch(id));
+}
+
+TEST(PieceCache, FailedReadReachesEveryWaiter) {
+  Harness h({});
+  const PieceId id = h.model.Expert(1, 2);
+  h.control->SetFault(FailFirst(h, id, 1));
+  h.control->Hold();
+  std::atomic<int> failures = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] { failures += h.cache->Acquire(id).ok() ? 0 : 1; });
+  }
+  h.control->AwaitSubmitted(h.opened_requests + 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  h.control->Release();
+  for (std::thread& thread : threads) thread.join();
+  // A thread that came after the failure reads again and succeeds.
+  EXPECT_GE(failures, 1);
+  EXPECT_EQ(h.control->SubmittedCount(), h.opened_requests + (failures == 3 ? 1 : 2));
+}
+
+TEST(PieceCache, FailedReadOfAnAnnouncedExpertFailsThePassWhenItWasAnnouncedForIt) {
+  Harness h({});
+  const std::vector<PieceId> ids = h.Experts(0, {0, 1});
+  h.control->SetFault(FailFirst(h, ids[0], 1));
+  h.cache->Announce(0, ids);
+  while (h.cache->stats().expert.bytes_read == 0) std::this_thread::yield();
+  EXPECT_TRUE(h.cache->AcquireAny(std::span(&ids[1], 1)).ok());
+  EXPECT_FALSE(h.cache->AcquireAny(std::span(&ids[0], 1)).ok());
+  EXPECT_EQ(h.Pass(0, ids).size(), 2u) << "the next pass reads it again";
+}
+
+TEST(PieceCache, FailedPrefetchIsSilent) {
+  Harness h({.model = {.layers = 4, .experts = 0}, .pinned_cores = 0});
+  h.control->SetFault(FailFirst(h, h.Core(1), 1));
+  for (int round = 0; round < 2; ++round) {
+    for (int layer = 0; layer < 4; ++layer) h.Touch(h.Core(layer));
+  }
+}
+
+TEST(PieceCache, FailureOfTheFirstReadsFailsCreation) {
+  FakeModel model({});
+  auto control = std::make_shared<FakeQueueControl>(model);
+  control->SetFault([](const ReadRequest&) { return DataLossError("file0 ended early"); });
+  const MemoryPlan plan = MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 20}, {}).value();
+  const auto cache = PieceCache::Create(model.layout, model.index, plan, std::make_unique<FakeReadQueue>(control), {});
+  ASSERT_FALSE(cache.ok());
+  EXPECT_EQ(cache.status().message(), "norm and head: file0 ended early");
+  EXPECT_TRUE(control->IsGone());
+}
+
+TEST(PieceCache, DestructorWaitsForReadsInFlight) {
+  Harness h({});
+  h.control->Hold();
+  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  h.control->AwaitSubmitted(h.opened_requests + 1);
+  std::thread release([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_FALSE(h.control->IsGone());
+    h.control->Release();
+  });
+  h.cache.reset();
+  EXPECT_EQ(h.control->InFlight(), 0);
+  release.join();
+}
+
+TEST(PieceCache, DemandGoesBeforePrefetch) {
+  Harness h({.model = {.layers = 4, .core_bytes = 16 << 20}, .pinned_cores = 4});
+  h.Touch(h.Core(0));  // begins to prefetch core 1, in chunks
+  h.control->Hold();
+  const int64_t before = h.control->SubmittedCount();
+  h.cache->Announce(0, h.Experts(0, {0, 1}));
+  h.control->AwaitSubmitted(before + 2);
+  const std::vector<ReadRequest> submitted = h.control->Submitted();
+  const auto is_expert = [](const ReadRequest& request) { return request.file == 1; };
+  EXPECT_EQ(std::count_if(submitted.end() - 2, submitted.end(), is_expert), 2);
+  EXPECT_LE(h.control->InFlight(), 2 + 4);
+  h.control->Release();
+  h.Pass(0, h.Experts(0, {0, 1}));
+}
+
+// The same operations on the cache and on a model of what an LRU with announced sets holds.
+class NaiveLru {
+ public:
+  explicit NaiveLru(size_t slots) : slots_(slots) {}
+  bool Touch(PieceId id) {
+    const auto found = std::find(order_.begin(), order_.end(), id);
+    const bool hit = found != order_.end();
+    if (hit) order_.erase(found);
+    if (!hit && order_.size() == slots_) order_.pop_back();
+    order_.push_front(id);
+    return hit;
+  }
+
+ private:
+  size_t slots_;
+  std::list<PieceId> order_;
+};
+
+TEST(PieceCache, SingleAcquiresMatchANaiveLru) {
+  for (const int32_t slots : {1, 3, 8, 20}) {
+    Harness h({.model = {.layers = 4, .experts = 8}, .expert_slots = slots, .shuffle_seed = 3});
+    NaiveLru naive(static_cast<size_t>(slots));
+    std::mt19937 random(11);
+    for (int step = 0; step < 2000; ++step) {
+      const PieceId id = h.model.Expert(static_cast<int>(random() % 4), static_cast<int>(random() % 8));
+      ASSERT_EQ(h.Touch(id), naive.Touch(id)) << step;
+    }
+  }
+}
+
+// Whole passes with random faults, leases held across, embedding rows in between: bytes are right, the budget holds, leased
+// pieces stay as they are.
+TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
+  for (uint32_t seed = 1; seed <= 6; ++seed) {
+    const int layers = 5;
+    Harness h({.model = {.layers = layers, .experts = 12, .first_moe_layer = 1},
+               .expert_slots = static_cast<int32_t>(3 + seed * 3),
+               .pinned_cores = static_cast<int32_t>(seed % 6),
+               .cache = {.prefetch = seed % 2 == 0, .warm_window = static_cast<int32_t>(1 + seed % 3)},
+               .shuffle_seed = seed});
+    std::mt19937 random(seed);
+    h.control->SetFault([faults = std::mt19937(seed)](const ReadRequest&) mutable {
+      return faults() % 40 == 0 ? IoError("EIO") : Status();
+    });
+    int errors = 0;
+    for (int pass = 0; pass < 150; ++pass) {
+      std::vector<Lease> held;
+      for (int layer = 0; layer < layers; ++layer) {
+        Result<Lease> core = h.cache->Acquire(h.Core(layer));
+        if (!core.ok()) {
+          ++errors;
+          break;
+        }
+        ASSERT_TRUE(h.model.IsRight(*core));
+        if (layer == 0) continue;
+        std::vector<PieceId> wanted;
+        for (int expert = 0; expert < 12; ++expert) {
+          if (random() % 3 == 0) wanted.push_back(h.model.Expert(layer, expert));
+        }
+        if (random() % 8 != 0) h.cache->Announce(layer, wanted);
+        while (!wanted.empty()) {
+          Result<Lease> lease = h.cache->AcquireAny(wanted);
+          if (!lease.ok()) {
+            ++errors;
+            break;
+          }
+          ASSERT_TRUE(h.model.IsRight(*lease));
+          ASSERT_EQ(std::erase(wanted, lease->piece()), 1u);
+          if (held.size() < 2 && random() % 4 == 0) held.push_back(std::move(lease).value());
+        }
+        for (const Lease& lease : held) ASSERT_TRUE(h.model.IsRight(lease));
+        if (random() % 2 == 0) held.clear();
+        const CacheStats stats = h.cache->stats();
+        ASSERT_LE(stats.resident_peak_bytes, h.plan.core_region_bytes + h.plan.expert_region_bytes);
+      }
+      if (pass % 10 == 0) {
+        const std::vector<int32_t> rows = {static_cast<int32_t>(random() % 100), static_cast<int32_t>(random() % 100)};
+        std::vector<float> out(2 * 128);
+        errors += h.cache->ReadEmbedding(rows, out.data()).ok() ? 0 : 1;
+      }
+    }
+    EXPECT_GT(errors, 0);
+    EXPECT_GT(h.cache->stats().expert.hits, 0);
+  }
+}
+
+// Several threads take and give leases at once, others watch: for the thread sanitizer.
+TEST(PieceCache, ManyThreadsAtOnce) {
+  Harness h({.model = {.layers = 6, .experts = 8}, .expert_slots = 12, .pinned_cores = 3, .shuffle_seed = 9});
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (uint32_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&h, thread] {
+      std::mt19937 random(thread);
+      for (int step = 0; step < 400; ++step) {
+        const int layer = static_cast<int>(random() % 6);
+        // One ring slot for each of two threads at most, so that nobody waits for somebody who waits.
+        if (thread < 2 && step % 3 == 0) {
+          const Result<Lease> core = h.cache->Acquire(h.Core(layer));
+          ASSERT_TRUE(core.ok() && h.model.IsRight(*core));
+        } else {
+          const std::vector<PieceId> ids = {h.model.Expert(layer, static_cast<int>(random() % 8)),
+                                            h.model.Expert(layer, static_cast<int>(random() % 8))};
+          if (thread == 0) h.cache->Announce(layer, ids);
+          const Result<Lease> lease = h.cache->AcquireAny(ids);
+          ASSERT_TRUE(lease.ok() && h.model.IsRight(*lease));
+        }
+      }
+    });
+  }
+  std::thread watcher([&] {
+    while (!done) {
+      const CacheStats stats = h.cache->stats();
+      ASSERT_LE(stats.resident_bytes, h.plan.core_region_bytes + h.plan.expert_region_bytes);
+      std::this_thread::yield();
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  watcher.join();
+}
+
+TEST(ResidentSource, HoldsEverything) {
+  FakeModel model({.tied = false});
+  auto control = std::make_shared<FakeQueueControl>(model);
+  control->Shuffle(4);
+  const auto source = CreateResidentSource(model.layout, model.index, std::make_unique<FakeReadQueue>(control)).value();
+  EXPECT_TRUE(control->IsGone());
+  for (PieceId id = 0; id < model.index.size(); ++id) EXPECT_TRUE(model.IsRight(source->Acquire(id).value())) << id;
+  const std::vector<PieceId> two = {3, 2};
+  EXPECT_TRUE(model.IsRight(source->AcquireAny(two).value()));
+}
+
+TEST(ResidentSource, FailedReadFailsCreation) {
+  FakeModel model({});
+  auto control = std::make_shared<FakeQueueControl>(model);
+  control->SetFault([](const ReadRequest& request) { return request.file == 1 ? IoError("EIO") : Status(); });
+  const auto source = CreateResidentSource(model.layout, model.index, std::make_unique<FakeReadQueue>(control));
+  ASSERT_FALSE(source.ok());
+  EXPECT_THAT(source.status().message(), HasSubstr("expert"));
+}
+
+}  // namespace
+}  // namespace nunspark
