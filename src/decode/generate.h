@@ -1,0 +1,46 @@
+// The decoding loop: prompt in chunks, then one pass per token.
+#ifndef NUNSPARK_DECODE_GENERATE_H_
+#define NUNSPARK_DECODE_GENERATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kv/kv_cache.h"
+#include "models/model.h"
+#include "models/weight_source.h"
+#include "nunspark/session.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// What a run works on. Borrowed.
+struct Target {
+  Model& model;
+  WeightSource& weights;
+  KvSequence& kv;
+  int32_t prefill_chunk = 1024;          // at most model.max_rows()
+  const std::atomic<bool>& cancelled;    // checked between passes
+};
+
+// Which logits of a prompt are wanted.
+enum class PromptLogits { kLast, kAll };
+
+// Runs `tokens` as a new sequence, in chunks. Errors: kInvalidArgument for an empty prompt or an id outside the vocabulary;
+// kCancelled; kResourceExhausted beyond the planned context; those of the reads.
+Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits wanted, const LogitsCallback& callback,
+                 const PromptCallback& on_progress = {});
+
+// Runs one more token at the end of the sequence.
+Status RunToken(Target& target, int32_t token, const std::function<Status(const float* logits)>& callback);
+
+// Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's bytes so far.
+Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prompt, const GenerateOptions& options,
+                                   std::span<const int32_t> stop_ids, const std::function<int64_t()>& bytes_read,
+                                   const TokenCallback& on_token, const PromptCallback& on_prompt);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_DECODE_GENERATE_H_

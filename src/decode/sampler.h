@@ -1,0 +1,47 @@
+// Sampler: from a row of logits to a token.
+//
+// temperature <= 0: the largest logit, the lowest id among equals. Otherwise logits / temperature; top-k keeps the k
+// largest; top-p keeps the smallest set of most probable tokens that reaches p; min-p drops tokens less probable than
+// min_p times the best; the survivor with the largest value + Gumbel noise is taken, which draws exactly from their softmax
+// (Gumbel 1954; Maddison et al., A* Sampling, 2014). Noise is keyed by (seed, choice, position, token), so a draw does
+// not depend on batching or speculation, and equal draws of draft and target tend to agree.
+#ifndef NUNSPARK_DECODE_SAMPLER_H_
+#define NUNSPARK_DECODE_SAMPLER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "nunspark/options.h"
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// Errors: kInvalidArgument naming the option, its range and the value.
+Status CheckSampling(const SamplingOptions& options);
+
+// Used by one thread at a time; allocates at construction only.
+class Sampler {
+ public:
+  Sampler(const SamplingOptions& options, int64_t vocab_size);
+
+  // The token at `key.position`. logits [vocab_size].
+  int32_t Sample(const float* logits, const DrawKey& key);
+
+ private:
+  struct Candidate {
+    float value;
+    int32_t token;
+  };
+
+  void KeepTopP();
+  int32_t Draw(const DrawKey& key) const;
+
+  SamplingOptions options_;
+  int64_t vocab_size_;
+  std::vector<Candidate> candidates_;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_DECODE_SAMPLER_H_

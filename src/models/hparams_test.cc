@@ -1,0 +1,91 @@
+#include "models/hparams.h"
+
+#include <gtest/gtest.h>
+
+#include "models/arch_spec.h"
+
+namespace nunspark {
+namespace {
+
+constexpr const char* kLlama =
+    R"({"model_type":"llama","vocab_size":320,"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":4,
+        "num_key_value_heads":2,"intermediate_size":128,"rms_norm_eps":1e-5,"max_position_embeddings":256})";
+
+Result<HParams> Read(const std::string& json, const std::string& type = "llama") {
+  const Json config = ParseJson(json, "test").value();
+  return ReadHParams(*FindArch(type).value(), config, "config.json");
+}
+
+Result<HParams> With(const char* key, const char* value) {
+  Json config = ParseJson(kLlama, "test").value();
+  config.Set(key, ParseJson(std::string("[") + value + "]", "test").value().as_array()[0]);
+  return ReadHParams(*FindArch("llama").value(), config, "config.json");
+}
+
+TEST(HParams, FillsInWhatTheTypeDefines) {
+  const HParams h = Read(kLlama).value();
+  EXPECT_EQ(h.head_dim, 16);
+  EXPECT_EQ(h.rope.theta, 10000);
+  EXPECT_EQ(h.rope.kind, RopeKind::kDefault);
+  EXPECT_FALSE(h.attention_bias);
+  EXPECT_EQ(h.experts, 0);
+  EXPECT_EQ(h.moe_layer, std::vector<bool>(3, false));
+}
+
+TEST(HParams, RefusesEveryMissingOrImpossibleField) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) {
+    for (const char* value : {"null", "0", "-1", "1.5", "\"64\"", "true", "1e300", "268435457", "[]", "{}"}) {
+      const Result<HParams> refused = With(key, value);
+      ASSERT_FALSE(refused.ok()) << key << " " << value;
+      EXPECT_EQ(refused.status().code(), StatusCode::kDataLoss);
+      EXPECT_NE(refused.status().message().find(key), std::string::npos) << refused.status().message();
+    }
+  }
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"num_key_value_heads", "3"}, {"head_dim", "7"}, {"head_dim", "8192"}, {"rms_norm_eps", "0"}, {"rms_norm_eps", "\"x\""},
+           {"rope_theta", "-1"}, {"tie_word_embeddings", "1"}, {"num_hidden_layers", "10001"}, {"rope_scaling", "3"}}) {
+    EXPECT_FALSE(With(key, value).ok()) << key << " " << value;
+  }
+}
+
+TEST(HParams, RefusesUnknownActivationsAndRopeTypesByName) {
+  const Result<HParams> activation = With("hidden_act", "\"gelu\"");
+  ASSERT_FALSE(activation.ok());
+  EXPECT_EQ(activation.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(activation.status().message().find("gelu"), std::string::npos);
+  const Result<HParams> rope = With("rope_scaling", R"({"rope_type":"spiral","factor":2})");
+  ASSERT_FALSE(rope.ok());
+  EXPECT_NE(rope.status().message().find("spiral"), std::string::npos);
+  EXPECT_NE(rope.status().message().find("llama3"), std::string::npos);
+}
+
+TEST(HParams, TypeBeatsRopeType) {
+  const HParams h = With("rope_scaling", R"({"type":"linear","rope_type":"yarn","factor":2})").value();
+  EXPECT_EQ(h.rope.kind, RopeKind::kLinear);
+  EXPECT_EQ(h.rope.factor, 2);
+}
+
+TEST(HParams, RopeFactorsMustMakeSense) {
+  for (const char* scaling :
+       {R"({"type":"linear"})", R"({"type":"linear","factor":0.5})", R"({"type":"linear","factor":"2"})",
+        R"({"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})", R"({"type":"yarn","factor":4,"beta_fast":0})",
+        R"({"type":7,"factor":2})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
+    EXPECT_FALSE(With("rope_scaling", scaling).ok()) << scaling;
+  }
+}
+
+// Checklist item 22.
+TEST(FindArch, RefusesAnUnsupportedTypeWithTheSupportedOnesAndTheClosest) {
+  const Result<const ArchSpec*> refused = FindArch("lama");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
+  EXPECT_NE(refused.status().message().find("'lama'"), std::string::npos);
+  EXPECT_NE(refused.status().message().find("closest match is llama"), std::string::npos) << refused.status().message();
+  for (const ArchSpec* spec : SupportedArchs()) {
+    EXPECT_NE(refused.status().message().find(spec->name), std::string::npos);
+  }
+  EXPECT_EQ(FindArch("mamba_of_the_future").status().message().find("closest"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nunspark
