@@ -220,7 +220,10 @@ void Append(const Json& value, int indent, int level, std::string& out) {
     out += std::to_string(value.as_int());
   } else if (value.is_double()) {
     const double number = value.as_double();
-    out += std::isfinite(number) ? fmt::format("{}", number) : "null";
+    std::string text = std::isfinite(number) ? fmt::format("{}", number) : "null";
+    // 1.0 must not come back as the integer 1.
+    if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+    out += text;
   } else if (value.is_string()) {
     AppendQuoted(value.as_string(), out);
   } else if (value.is_array()) {

@@ -45,5 +45,14 @@ TEST(Json, BigIntegersBecomeDoubles) {
   EXPECT_DOUBLE_EQ(parsed->as_array()[1].as_double(), 9223372036854775808.0);
 }
 
+TEST(Json, DoublesStayDoubles) {
+  for (const char* const text : {"[1.0]", "[-0.0]", "[1000000.0]", "[1e+16]", "[0.1]", "[1e-05]", "[-3.5]", "[1e+300]"}) {
+    const Result<Json> parsed = ParseJson(text, "test");
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(WriteJson(*parsed), text);
+    EXPECT_TRUE(parsed->as_array()[0].is_double());
+  }
+}
+
 }  // namespace
 }  // namespace nunspark

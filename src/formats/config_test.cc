@@ -44,7 +44,7 @@ TEST(NormalizeConfig, LiftsScaledRope) {
       {"rope_theta":1e6,"rope_type":"yarn","factor":4.0,"partial_rotary_factor":0.5,"truncate":false}})"));
   EXPECT_EQ(json.Find("rope_theta")->as_double(), 1e6);
   EXPECT_EQ(json.Find("partial_rotary_factor")->as_double(), 0.5);
-  EXPECT_EQ(WriteJson(*json.Find("rope_scaling")), R"({"rope_type":"yarn","factor":4,"truncate":false})");
+  EXPECT_EQ(WriteJson(*json.Find("rope_scaling")), R"({"rope_type":"yarn","factor":4.0,"truncate":false})");
 }
 
 TEST(NormalizeConfig, FlatKeysWin) {
