@@ -43,6 +43,9 @@ class Session {
   // Errors: kInvalidArgument for an empty or too long prompt or an id outside the vocabulary; those of the reads.
   virtual Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) = 0;
 
+  // Processes one more token of the sequence. Errors: as above.
+  virtual Status Append(int32_t token, const LogitsCallback& callback) = 0;
+
   // Processes `prompt` as a new sequence and generates. Errors: as above, and when prompt + max_tokens exceed the context.
   virtual Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                           const TokenCallback& on_token, const PromptCallback& on_prompt = {}) = 0;

@@ -1,0 +1,126 @@
+#include "engine/model_files.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "io/file.h"
+
+namespace nunspark {
+namespace {
+
+// Specials by which published vocabularies end a turn or a text. Only those that the tokenizer marks as special count.
+constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|im_end|>",      "<|eot_id|>",           "<|end_of_text|>",
+                                           "<end_of_turn>", "<|endofturn|>",   "<|end_of_sentence|>", "</s>",
+                                           "<eos>",         "<|end_of_turn|>", "<|eos|>"};
+
+text::CivilTime LocalNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return {local.tm_year + 1900, local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec};
+}
+
+class TokenTextStream : public ModelFiles::TextStream {
+ public:
+  explicit TokenTextStream(const text::Tokenizer& tokenizer) : decoder_(tokenizer, text::SkipSpecials::kYes) {}
+  std::string Push(int32_t token) override { return decoder_.Push(token); }
+  std::string Finish() override { return decoder_.Finish(); }
+
+ private:
+  text::StreamDecoder decoder_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ModelFiles>> ModelFiles::Open(const std::string& folder) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(folder));
+  return std::unique_ptr<ModelFiles>(std::move(files));
+}
+
+Result<std::unique_ptr<ModelFilesImpl>> ModelFilesImpl::OpenFolder(const std::string& folder) {
+  std::unique_ptr<ModelFilesImpl> files(new ModelFilesImpl);
+  ASSIGN_OR_RETURN(files->checkpoint_, OpenCheckpoint(folder));
+  ASSIGN_OR_RETURN(files->layout_, ResolveModel(files->checkpoint_));
+  RETURN_IF_ERROR(files->LoadText());
+  files->CollectStopIds();
+  return files;
+}
+
+Status ModelFilesImpl::LoadText() {
+  Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::Tokenizer::Load(folder());
+  // A model without a tokenizer still runs on token ids; a broken one is an error.
+  if (!tokenizer.ok() && tokenizer.status().code() != StatusCode::kNotFound) return tokenizer.status();
+  if (tokenizer.ok()) tokenizer_ = std::move(tokenizer).value();
+
+  const Result<std::string> source = text::LoadChatTemplateSource(folder());
+  if (!source.ok()) {
+    template_status_ = source.status();
+  } else {
+    text::TemplateError error;
+    template_ = text::ChatTemplate::Parse(*source, &error);
+    if (template_ == nullptr) {
+      template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", folder(), error.type, error.message));
+    }
+  }
+  const Result<Json> specials = text::LoadSpecialTokens(folder());
+  if (specials.ok()) special_tokens_ = *specials;
+  return Status();
+}
+
+void ModelFilesImpl::CollectStopIds() {
+  stop_ids_ = checkpoint_.eos_ids;
+  if (tokenizer_ != nullptr) {
+    std::vector<std::string_view> names(std::begin(kEndTokens), std::end(kEndTokens));
+    const Json* const own = special_tokens_.Find("eos_token");
+    if (own != nullptr && own->is_string()) names.push_back(own->as_string());
+    for (const std::string_view name : names) {
+      const std::optional<text::TokenId> id = tokenizer_->FindToken(name);
+      const bool is_own = own != nullptr && own->is_string() && name == own->as_string();
+      if (id && (is_own || tokenizer_->IsSpecial(*id))) stop_ids_.push_back(*id);
+    }
+  }
+  std::sort(stop_ids_.begin(), stop_ids_.end());
+  stop_ids_.erase(std::unique(stop_ids_.begin(), stop_ids_.end()), stop_ids_.end());
+}
+
+Result<const text::Tokenizer*> ModelFilesImpl::RequireTokenizer() const {
+  if (tokenizer_ != nullptr) return tokenizer_.get();
+  return NotFoundError(fmt::format("{} has no tokenizer.json; give token ids with --prompt-ids", folder()));
+}
+
+Result<std::vector<int32_t>> ModelFilesImpl::Encode(std::string_view text) const {
+  ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
+  return tokenizer->Encode(text, text::AddSpecials::kNo);
+}
+
+Result<std::string> ModelFilesImpl::Decode(std::span<const int32_t> ids, bool skip_special) const {
+  ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
+  return tokenizer->Decode(ids, skip_special ? text::SkipSpecials::kYes : text::SkipSpecials::kNo);
+}
+
+Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) const {
+  if (template_ == nullptr) return template_status_;
+  ASSIGN_OR_RETURN(Json context, ParseJson(context_json, "chat context"));
+  if (!context.is_object()) return InvalidArgumentError("the chat context must be a JSON object");
+  if (special_tokens_.is_object()) {
+    for (const auto& [name, value] : special_tokens_.as_object()) {
+      if (context.Find(name) == nullptr) context.Set(name, value);
+    }
+  }
+  std::string output;
+  text::TemplateError error;
+  if (!template_->Render(context, LocalNow(), &output, &error)) {
+    return InvalidArgumentError(fmt::format("chat template: {}: {}", error.type, error.message));
+  }
+  return output;
+}
+
+Result<std::unique_ptr<ModelFiles::TextStream>> ModelFilesImpl::NewTextStream() const {
+  ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
+  return std::unique_ptr<TextStream>(new TokenTextStream(*tokenizer));
+}
+
+}  // namespace nunspark

@@ -1,0 +1,197 @@
+// The promise "exact": the same logits, bit for bit, whatever the budget, drive, threads, chunks, layout or instruction set.
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/thread_pool.h"
+#include "engine/model_files.h"
+#include "integration/support.h"
+#include "io/file.h"
+#include "io/read_queue.h"
+#include "kernels/kernels.h"
+#include "models/model.h"
+#include "weights/piece_cache.h"
+#include "weights/piece_index.h"
+
+namespace nunspark::test {
+namespace {
+
+constexpr int kGreedySteps = 6;
+
+// Prompt logits and those of a few decode steps, as bytes to compare.
+struct Output {
+  std::vector<float> prompt;
+  std::vector<int32_t> greedy;
+  std::vector<std::vector<float>> steps;
+};
+
+std::vector<int32_t> PromptOf(int64_t vocab_size) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 90; ++i) prompt.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
+  return prompt;
+}
+
+Output Run(const std::string& folder, EngineOptions options) {
+  Output output;
+  options.context = 128;
+  Runner runner = Runner::Open(folder, options);
+  if (runner.session == nullptr) return output;
+  output.prompt = runner.Logits(PromptOf(runner.files->vocab_size()));
+  const size_t vocab = static_cast<size_t>(runner.files->vocab_size());
+  runner.Greedy({output.prompt.end() - static_cast<ptrdiff_t>(vocab), output.prompt.end()}, kGreedySteps, &output.greedy, nullptr,
+                &output.steps);
+  // Checklist item 23: what is resident stays within the budget.
+  EXPECT_LE(runner.engine->stats().cache.resident_peak_bytes, runner.engine->plan().budget);
+  return output;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void ExpectSame(const Output& found, const Output& want, const std::string& what) {
+  EXPECT_FALSE(want.prompt.empty());
+  EXPECT_TRUE(SameBits(found.prompt, want.prompt)) << what;
+  EXPECT_EQ(found.greedy, want.greedy) << what;
+  ASSERT_EQ(found.steps.size(), want.steps.size()) << what;
+  for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_TRUE(SameBits(found.steps[i], want.steps[i])) << what << ", step " << i;
+}
+
+// Logits straight from a source that holds everything, without engine, cache or budget.
+std::vector<float> ResidentLogits(const std::string& folder) {
+  const std::unique_ptr<ModelFilesImpl> files = ModelFilesImpl::OpenFolder(folder).value();
+  const PieceIndex index = PieceIndex::Build(files->layout(), files->checkpoint().tensors);
+  std::unique_ptr<ReadQueue> queue = OpenReadQueue(index.paths(), {.direct = false}).value();
+  const std::unique_ptr<WeightSource> source = CreateResidentSource(files->layout(), index, std::move(queue)).value();
+  ThreadPool pool(1);
+  const std::unique_ptr<Model> model = Model::Create(files->layout(), pool, 128).value();
+  const std::unique_ptr<KvPool> kv = KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, 128).value();
+  KvSequence sequence(*kv);
+  const std::vector<int32_t> prompt = PromptOf(files->vocab_size());
+  EXPECT_TRUE(sequence.Reserve(static_cast<int64_t>(prompt.size())).ok());
+  Batch batch{.rows = {}, .sequences = {&sequence}, .logit_rows = {}};
+  for (int32_t i = 0; i < static_cast<int32_t>(prompt.size()); ++i) {
+    batch.rows.push_back({.token = prompt[static_cast<size_t>(i)], .position = i, .sequence = 0,
+                          .rope_length = static_cast<int32_t>(prompt.size())});
+    batch.logit_rows.push_back(i);
+  }
+  std::vector<float> logits;
+  const size_t vocab = static_cast<size_t>(files->vocab_size());
+  EXPECT_TRUE(model->Forward(batch, *source, [&](int32_t, int32_t count, const float* rows) {
+                     logits.insert(logits.end(), rows, rows + static_cast<size_t>(count) * vocab);
+                     return Status();
+                   }).ok());
+  return logits;
+}
+
+class Gates : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    folder_ = GetParam().starts_with("demo") ? ModelPath(GetParam()) : DataPath("goldens/" + GetParam());
+    base_ = Run(folder_, {.threads = 1});
+  }
+
+  std::string folder_;
+  Output base_;
+};
+
+// Checklist items 11, 13, 16 and 23.
+TEST_P(Gates, EveryBudgetFromTheFloorGivesTheSameBitsAsEverythingResident) {
+  EXPECT_TRUE(SameBits(ResidentLogits(folder_), base_.prompt)) << "resident";
+  int64_t floor = 0, all = 0;
+  {
+    const Runner runner = Runner::Open(folder_, {.context = 128});
+    ASSERT_TRUE(runner.engine != nullptr);
+    floor = runner.engine->plan().floor;
+    all = runner.engine->plan().budget;   // an ample budget is cut down to what the model needs
+  }
+  ASSERT_LE(floor, all);
+  constexpr int kSteps = 6;
+  for (int step = 0; step <= kSteps; ++step) {
+    const int64_t budget = floor + (all - floor) * step / kSteps;
+    ExpectSame(Run(folder_, {.budget_bytes = budget}), base_, "budget " + std::to_string(budget));
+  }
+  for (const double fraction : {0.0, 0.5, 1.0}) {
+    ExpectSame(Run(folder_, {.budget_bytes = (floor + all) / 2, .expert_cache_fraction = fraction}), base_,
+               "expert share " + std::to_string(fraction));
+  }
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder_).value();
+  const Result<std::unique_ptr<Engine>> refused = Engine::Start(*files, {.budget_bytes = floor - 1, .context = 128});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.status().message().find("below the floor"), std::string::npos) << refused.status().message();
+}
+
+TEST_P(Gates, DriveThreadsAndPrefetchLeaveNoTrace) {
+  ExpectSame(Run(folder_, {.threads = 2}), base_, "2 threads");
+  ExpectSame(Run(folder_, {.threads = 3}), base_, "3 threads");
+  ExpectSame(Run(folder_, {.prefetch = false}), base_, "no prefetch");
+  ExpectSame(Run(folder_, {.io = IoChoice::kPread}), base_, "pread");
+  ExpectSame(Run(folder_, {.io = IoChoice::kPread, .direct_io = false}), base_, "pread through the page cache");
+  ExpectSame(Run(folder_, {.direct_io = false}), base_, "through the page cache");
+}
+
+// Checklist item 21 for models without windows.
+TEST_P(Gates, PromptChunksLeaveNoTrace) {
+  for (const int32_t chunk : {1, 7, 64, 90}) {
+    ExpectSame(Run(folder_, {.prefill_chunk = chunk}), base_, "chunk " + std::to_string(chunk));
+  }
+}
+
+// Checklist item 72.
+TEST_P(Gates, PackedGivesTheSameBitsAsUnpacked) {
+  const TempFolder temp;
+  const std::string pack = temp.path() + "/pack";
+  std::string err;
+  ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " pack " + folder_ + " " + pack, nullptr, &err), 0) << err;
+  EXPECT_NE(err.find("packed "), std::string::npos);
+  ExpectSame(Run(pack, {}), base_, "pack");
+  int64_t floor = 0;
+  {
+    const Runner runner = Runner::Open(pack, {.context = 128});
+    ASSERT_TRUE(runner.engine != nullptr);
+    floor = runner.engine->plan().floor;
+  }
+  ExpectSame(Run(pack, {.budget_bytes = floor}), base_, "pack at the floor");
+  ExpectSame(Run(pack, {.budget_bytes = floor, .io = IoChoice::kPread, .direct_io = false}), base_, "pack at the floor, pread");
+}
+
+// The kernel table is chosen once a process, so each runs in its own.
+TEST_P(Gates, EveryInstructionSetGivesTheSameBits) {
+  const TempFolder temp;
+  std::string ids;
+  for (const int32_t id : PromptOf(Runner::Open(folder_, {.context = 128}).files->vocab_size())) ids += std::to_string(id) + ",";
+  for (const KernelTable* table : AvailableKernels()) {
+    const std::string out = temp.path() + "/" + table->name + ".safetensors";
+    std::string err;
+    ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ + " --prompt-ids " + ids +
+                           " --greedy " + std::to_string(kGreedySteps) + " --out " + out,
+                       nullptr, &err),
+              0)
+        << err;
+    EXPECT_TRUE(SameBits(ReadF32(out, "logits"), base_.prompt)) << table->name;
+    EXPECT_EQ(ReadI32(out, "greedy"), base_.greedy) << table->name;
+  }
+  std::string err;
+  EXPECT_EQ(RunShell(std::string("NUNSPARK_ISA=mmx ") + NUNSPARK_BINARY + " logits " + folder_ + " --prompt-ids 1 --out " + temp.path() + "/x",
+                     nullptr, &err),
+            1);
+  EXPECT_NE(err.find("mmx"), std::string::npos) << err;
+}
+
+std::vector<std::string> Folders() {
+  std::vector<std::string> names = {"demo-moe-4bit", "demo-draft-4bit"};
+  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens"))) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()), [](const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace nunspark::test

@@ -1,0 +1,57 @@
+// Helpers of the tests that run whole models.
+#ifndef NUNSPARK_TESTS_INTEGRATION_SUPPORT_H_
+#define NUNSPARK_TESTS_INTEGRATION_SUPPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nunspark/engine.h"
+
+namespace nunspark::test {
+
+// The project's own data and, where it exists, the full reference set beside the project.
+std::string DataPath(const std::string& relative);      // tests/data/...
+std::string ModelPath(const std::string& name);         // models/...
+std::string SharedPath(const std::string& relative);    // "" when there is none
+
+// A tensor of a safetensors file, as numbers.
+std::vector<float> ReadF32(const std::string& path, const std::string& name);
+std::vector<int32_t> ReadI32(const std::string& path, const std::string& name);
+
+// Files, engine and session in one, for one set of options.
+struct Runner {
+  std::unique_ptr<ModelFiles> files;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<Session> session;
+
+  // Fails the test when something cannot be opened.
+  static Runner Open(const std::string& folder, const EngineOptions& options);
+
+  // [tokens, vocab]
+  std::vector<float> Logits(const std::vector<int32_t>& tokens);
+
+  // Greedy continuation after Logits, with the margin of each step.
+  void Greedy(std::vector<float> last, int steps, std::vector<int32_t>* ids, std::vector<float>* margins,
+              std::vector<std::vector<float>>* logits = nullptr);
+};
+
+// A new empty folder that is removed with the object.
+class TempFolder {
+ public:
+  TempFolder();
+  ~TempFolder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Runs a command line with /bin/sh; returns its exit code, with stdout and stderr in the arguments.
+int RunShell(const std::string& command, std::string* out, std::string* err = nullptr);
+
+}  // namespace nunspark::test
+
+#endif  // NUNSPARK_TESTS_INTEGRATION_SUPPORT_H_
