@@ -43,7 +43,7 @@ struct SamplingOptions {
 
 struct GenerateOptions {
   int32_t max_tokens = 32;
-  SamplingOptions sampling;
+  SamplingOptions sampling{};
   bool ignore_eos = false;
 };
 
