@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/load.h"
+#include "text/tokenizer/score.h"
 #include "text/tokenizer/unigram.h"
 
 namespace nunspark::text {
@@ -166,7 +167,13 @@ class Reader {
           piece.id = static_cast<TokenId>(fields_.pieces.size());
           parts_.vocabulary->Insert(text, piece.id);
         } else if (count == 1) {
-          RETURN_IF_ERROR(Expect(part.get_double(), place, "score", piece.score));
+          od::value number;
+          RETURN_IF_ERROR(Check(std::move(part).get(number), place));
+          std::string_view token = number.raw_json_token();
+          token = token.substr(0, token.find_first_not_of("+-.0123456789eE"));
+          const std::optional<double> score = ParseScore(token);
+          if (!score.has_value()) return Malformed(fmt::format("{}: expected a score, found another value", place));
+          piece.score = *score;
         }
         ++count;
       }
