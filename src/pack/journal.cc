@@ -1,0 +1,151 @@
+#include "pack/journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "formats/content_hash.h"
+#include "io/file.h"
+
+namespace nunspark {
+namespace {
+
+constexpr std::string_view kHead = "nunspark pack journal 1 ";
+constexpr std::string_view kPiece = "piece ";
+constexpr size_t kHashDigits = 16;
+
+std::string Line(std::string_view payload) { return fmt::format("{} {:016x}\n", payload, Hash64(payload)); }
+
+// The payload of the line at the start of `text`, and removes the line; nullopt when it is cut off or damaged.
+std::optional<std::string_view> TakeLine(std::string_view& text) {
+  const size_t end = text.find('\n');
+  if (end == std::string_view::npos || end < kHashDigits + 1) return std::nullopt;
+  const std::string_view payload = text.substr(0, end - kHashDigits - 1);
+  if (text.substr(0, end + 1) != Line(payload)) return std::nullopt;
+  text.remove_prefix(end + 1);
+  return payload;
+}
+
+std::optional<JournalEntry> ParseEntry(std::string_view payload) {
+  if (!payload.starts_with(kPiece)) return std::nullopt;
+  payload.remove_prefix(kPiece.size());
+  JournalEntry entry;
+  const char* const end = payload.data() + payload.size();
+  const std::from_chars_result parsed = std::from_chars(payload.data(), end, entry.piece);
+  if (parsed.ec != std::errc() || entry.piece < 0 || parsed.ptr == end || *parsed.ptr != ' ') return std::nullopt;
+  entry.checksum = std::string(parsed.ptr + 1, end);
+  if (!IsChecksum(entry.checksum)) return std::nullopt;
+  return entry;
+}
+
+}  // namespace
+
+Journal::Journal(Journal&& other) noexcept { *this = std::move(other); }
+
+Journal& Journal::operator=(Journal&& other) noexcept {
+  if (this != &other) {
+    Close();
+    fd_ = std::exchange(other.fd_, -1);
+    path_ = std::move(other.path_);
+    identity_ = std::move(other.identity_);
+    finished_ = std::move(other.finished_);
+    bytes_ = other.bytes_;
+  }
+  return *this;
+}
+
+Journal::~Journal() { Close(); }
+
+void Journal::Close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Result<Journal> Journal::Open(const std::string& path) {
+  Journal journal;
+  journal.path_ = path;
+  do {
+    journal.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  } while (journal.fd_ < 0 && errno == EINTR);
+  if (journal.fd_ < 0) return ErrnoStatus(errno, "creating", path);
+  const auto in_use = [&] {
+    return InvalidArgumentError(fmt::format("{} is in use: another process is packing into this folder", path));
+  };
+  if (::flock(journal.fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return in_use();
+    // File systems without locks: go on, a second packer is the rarer trouble.
+    if (errno != ENOLCK && errno != ENOTSUP && errno != EINVAL) return ErrnoStatus(errno, "locking", path);
+  }
+  // Between open and lock the holder may have finished and removed the file.
+  struct stat mine = {};
+  struct stat named = {};
+  if (::fstat(journal.fd_, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) return in_use();
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  RETURN_IF_ERROR(journal.Read(text));
+  return journal;
+}
+
+Status Journal::Read(const std::string& text) {
+  std::string_view rest = text;
+  const std::optional<std::string_view> head = TakeLine(rest);
+  if (!head.has_value()) {
+    // Killed while the first line was written; nothing else can exist yet.
+    if (text.size() <= kHead.size() ? kHead.starts_with(text)
+                                    : text.starts_with(kHead) && text.find('\n') == std::string::npos) {
+      return Status();
+    }
+    return InvalidArgumentError(fmt::format("{} is not the journal of a pack; expected it to begin with \"{}\"", path_, kHead));
+  }
+  if (!head->starts_with(kHead)) {
+    return InvalidArgumentError(fmt::format("{} is not the journal of a pack of this version; remove its folder", path_));
+  }
+  identity_ = head->substr(kHead.size());
+  while (const std::optional<std::string_view> payload = TakeLine(rest)) {
+    std::optional<JournalEntry> entry = ParseEntry(*payload);
+    if (!entry.has_value()) break;
+    finished_.insert_or_assign(entry->piece, std::move(entry->checksum));
+  }
+  bytes_ = static_cast<int64_t>(text.size() - rest.size());
+  return Status();
+}
+
+Status Journal::Start(const std::string& identity) {
+  identity_ = identity;
+  finished_.clear();
+  bytes_ = 0;
+  if (::ftruncate(fd_, 0) != 0) return ErrnoStatus(errno, "emptying", path_);
+  return Write(Line(fmt::format("{}{}", kHead, identity)));
+}
+
+Status Journal::Append(const std::vector<JournalEntry>& entries) {
+  std::string text;
+  for (const JournalEntry& entry : entries) {
+    text += Line(fmt::format("{}{} {}", kPiece, entry.piece, entry.checksum));
+    finished_.insert_or_assign(entry.piece, entry.checksum);
+  }
+  return Write(text);
+}
+
+Status Journal::Write(const std::string& text) {
+  CHECK(fd_ >= 0);
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t put = ::pwrite(fd_, text.data() + done, text.size() - done, bytes_ + static_cast<int64_t>(done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return ErrnoStatus(put < 0 ? errno : EIO, "writing", path_);
+    done += static_cast<size_t>(put);
+  }
+  if (::fdatasync(fd_) != 0) return ErrnoStatus(errno, "fsync of", path_);
+  bytes_ += static_cast<int64_t>(text.size());
+  return Status();
+}
+
+}  // namespace nunspark

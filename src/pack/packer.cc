@@ -1,0 +1,478 @@
+#include "pack/packer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "formats/checksums.h"
+#include "formats/content_hash.h"
+#include "formats/manifest.h"
+#include "io/file.h"
+#include "pack/journal.h"
+#include "pack/output_file.h"
+#include "pack/pack_plan.h"
+#include "pack/source_reader.h"
+
+namespace nunspark {
+namespace {
+
+// What is read, hashed and written at a time.
+constexpr int64_t kBufferBytes = int64_t{8} << 20;
+
+// Work that a kill may cost: records are synced and entered into the journal in batches of about this size.
+constexpr int64_t kBatchBytes = int64_t{256} << 20;
+
+constexpr std::string_view kJournalFile = "journal";
+constexpr std::string_view kUnfinishedFolder = "pack";
+
+// Where things are. All absolute, without symbolic links in the parent, so that the renames stay in one folder.
+struct PackPaths {
+  std::string out;
+  std::string parent;
+  std::string partial;   // "<out>.partial": the journal and, under kUnfinishedFolder, the pack
+  std::string journal;
+  std::string pack;
+};
+
+// The path without symbolic links; empty when there is nothing.
+std::string RealPath(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
+  return real == nullptr ? std::string() : std::string(real.get());
+}
+
+Result<PackPaths> FindPaths(const std::string& out_folder) {
+  std::string out = out_folder;
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  if (out.empty()) return InvalidArgumentError("the output folder of a pack must have a name");
+  PackPaths paths;
+  paths.out = RealPath(out);
+  if (paths.out.empty()) {
+    const std::filesystem::path path(out);
+    const std::string name = path.filename().string();
+    if (name == "." || name == "..") return NotFoundError(fmt::format("no folder {}", out));
+    const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
+    std::error_code error;
+    std::filesystem::create_directories(parent, error);
+    if (error) return ErrnoStatus(error.value(), "creating folder", parent);
+    // A link to nowhere would make the final rename fail, after hours.
+    if (std::filesystem::is_symlink(path, error)) {
+      return InvalidArgumentError(fmt::format("{} is a symbolic link to something that does not exist", out));
+    }
+    paths.out = JoinPath(RealPath(parent), name);
+  }
+  if (paths.out == "/") return InvalidArgumentError("the output folder of a pack cannot be /");
+  paths.parent = std::filesystem::path(paths.out).parent_path().string();
+  paths.partial = paths.out + ".partial";
+  paths.journal = JoinPath(paths.partial, kJournalFile);
+  paths.pack = JoinPath(paths.partial, kUnfinishedFolder);
+  return paths;
+}
+
+Status MakeFolder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return Status();
+  return ErrnoStatus(errno, "creating folder", path);
+}
+
+// A name that the packer gives to files, in any pack.
+bool IsPackFileName(std::string_view name) {
+  const std::span<const std::string_view> side = PackedSideFiles();
+  return name == kPackCoreFile || name == kManifestFile || name == kChecksumsFile ||
+         (name.starts_with("model-experts-") && name.ends_with(".safetensors")) ||
+         std::find(side.begin(), side.end(), name) != side.end();
+}
+
+// Whether the non-empty folder `out` is this very pack, complete. Anything else is an error: it is not ours to remove.
+Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
+  const std::string path = JoinPath(out, kManifestFile);
+  if (!FileExists(path)) {
+    return InvalidArgumentError(
+        fmt::format("{} exists, is not empty and is not a pack; choose another output folder", out));
+  }
+  const auto refuse = [&](std::string_view reason) {
+    return InvalidArgumentError(fmt::format("{} already holds a pack, {}; choose another output folder or remove it", out, reason));
+  };
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  Result<Manifest> manifest = ParseManifest(text, path);
+  if (!manifest.ok()) return refuse("but not one that can be used (" + manifest.status().message() + ")");
+  if (manifest->source_hash != plan.manifest.source_hash) {
+    return refuse(fmt::format("made from other weights (source {}, expected {})", manifest->source_hash,
+                              plan.manifest.source_hash));
+  }
+  for (ManifestPiece& piece : manifest->pieces) piece.checksum.clear();
+  if (WriteManifest(*manifest) != WriteManifest(plan.manifest)) {
+    return refuse("made from the same weights with other options or another config.json");
+  }
+  TensorIndex index;
+  if (const Status damage = AddPackTensors(*manifest, out, index); !damage.ok()) {
+    return refuse("which is damaged (" + damage.message() + ")");
+  }
+  const std::string checksums_path = JoinPath(out, kChecksumsFile);
+  const Result<std::string> checksums_text = ReadWholeFile(checksums_path);
+  if (!checksums_text.ok()) return refuse("which is damaged (" + checksums_text.status().message() + ")");
+  const Result<std::vector<FileChecksum>> checksums = ParseChecksums(*checksums_text, checksums_path);
+  if (!checksums.ok()) return refuse("which is damaged (" + checksums.status().message() + ")");
+  for (const std::string_view name : PackedSideFiles()) {
+    const auto named = [&](const FileChecksum& file) { return file.name == name; };
+    const auto mine = std::find_if(plan.copies.begin(), plan.copies.end(), named);
+    const auto theirs = std::find_if(checksums->begin(), checksums->end(), named);
+    const bool same = mine == plan.copies.end() ? theirs == checksums->end()
+                                                : theirs != checksums->end() && *mine == *theirs;
+    if (!same) return refuse(fmt::format("made from the same weights with another {}", name));
+  }
+  return Status();
+}
+
+// One run of the packer over a plan.
+class PackRun {
+ public:
+  PackRun(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options, const PackPaths& paths,
+          PackPlan plan)
+      : layout_(layout), options_(options), paths_(paths), source_folder_(checkpoint.folder), plan_(std::move(plan)),
+        source_(checkpoint.tensors), buffer_(static_cast<size_t>(kBufferBytes)) {}
+
+  // Everything up to the rename; errors leave the partial folder for the next run.
+  Status Run();
+
+  // After a failure: whether the partial folder holds anything worth keeping; removes it if not.
+  bool KeepsWork();
+
+  bool resumed() const { return resumed_; }
+  int64_t bytes() const { return plan_.total_bytes; }
+
+ private:
+  Status OpenPartial();
+  Status CleanUnfinished();
+  Status CheckSpace() const;
+  Status WriteWeights(int32_t file);
+  Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
+  Status FlushBatch(OutputFile& out);
+  Status CopyFile(const FileChecksum& copy);
+  Status WriteSmallFile(std::string_view name, std::string_view content);
+  Status WriteDescriptions();
+  Status Publish();
+  Status Advance(int64_t bytes);
+
+  const ModelLayout& layout_;
+  const PackOptions& options_;
+  const PackPaths& paths_;
+  const std::string source_folder_;
+  PackPlan plan_;
+  SourceReader source_;
+  std::vector<uint8_t> buffer_;
+  Journal journal_;
+  std::vector<JournalEntry> batch_;   // written, not yet synced
+  int64_t batch_bytes_ = 0;
+  int64_t done_bytes_ = 0;
+  bool resumed_ = false;
+};
+
+Status PackRun::Run() {
+  RETURN_IF_ERROR(OpenPartial());
+  RETURN_IF_ERROR(CheckSpace());
+  for (size_t i = 0; i < plan_.files.size(); ++i) RETURN_IF_ERROR(WriteWeights(static_cast<int32_t>(i)));
+  for (const FileChecksum& copy : plan_.copies) RETURN_IF_ERROR(CopyFile(copy));
+  RETURN_IF_ERROR(WriteDescriptions());
+  return Publish();
+}
+
+Status PackRun::OpenPartial() {
+  if (!FileExists(paths_.journal)) {
+    Result<std::vector<std::string>> names = ListFolder(paths_.partial);
+    if (names.ok() ? !names->empty() : names.status().code() != StatusCode::kNotFound) {
+      return InvalidArgumentError(fmt::format("{} is needed for the unfinished pack but holds something else; move it away",
+                                              paths_.partial));
+    }
+  }
+  RETURN_IF_ERROR(MakeFolder(paths_.partial));
+  ASSIGN_OR_RETURN(journal_, Journal::Open(paths_.journal));
+  if (journal_.identity() != plan_.identity) RETURN_IF_ERROR(journal_.Start(plan_.identity));
+  resumed_ = !journal_.finished().empty();
+  RETURN_IF_ERROR(MakeFolder(paths_.pack));
+  RETURN_IF_ERROR(CleanUnfinished());
+  RETURN_IF_ERROR(SyncFolder(paths_.partial));
+  return SyncFolder(paths_.parent);
+}
+
+// Removes files of an earlier plan. The folder is ours by its journal; still, only names that the packer gives are touched.
+Status PackRun::CleanUnfinished() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(paths_.pack));
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(paths_.pack, name);
+    if (!IsPackFileName(name)) {
+      return InvalidArgumentError(fmt::format("{} was not written by the packer; move it away", path));
+    }
+    const auto file = std::find_if(plan_.manifest.files.begin(), plan_.manifest.files.end(),
+                                   [&](const SourceFile& planned) { return planned.path == name; });
+    if (resumed_ && file != plan_.manifest.files.end()) continue;
+    if (::unlink(path.c_str()) != 0) return ErrnoStatus(errno, "removing", path);
+  }
+  return Status();
+}
+
+Status PackRun::CheckSpace() const {
+  struct statvfs space = {};
+  if (::statvfs(paths_.pack.c_str(), &space) != 0) return ErrnoStatus(errno, "reading the free space of", paths_.pack);
+  if (space.f_blocks == 0) return Status();   // some network file systems do not say
+  int64_t held = 0;
+  for (const SourceFile& file : plan_.manifest.files) {
+    struct stat info = {};
+    if (::stat(JoinPath(paths_.pack, file.path).c_str(), &info) == 0) held += int64_t{info.st_blocks} * 512;
+  }
+  const int64_t needed = std::max<int64_t>(plan_.total_bytes - held, 0);
+  const auto unit = static_cast<int64_t>(space.f_frsize);
+  const auto free_units = static_cast<int64_t>(space.f_bavail);
+  if (needed / unit < free_units) return Status();
+  return ResourceExhaustedError(fmt::format("{}: not enough space for the pack: it needs {} more, {} are free", paths_.parent,
+                                            FormatSize(needed), FormatSize(free_units * unit)));
+}
+
+Status PackRun::WriteWeights(int32_t file) {
+  const PlannedFile& planned = plan_.files[static_cast<size_t>(file)];
+  const SourceFile& target = plan_.manifest.files[static_cast<size_t>(file)];
+  const std::string path = JoinPath(paths_.pack, target.path);
+  struct stat info = {};
+  // The journal speaks of a file of the right size; one that was cut or removed since starts anew.
+  const bool trusted = resumed_ && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == target.bytes;
+  ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(path, target.bytes));
+  RETURN_IF_ERROR(SyncFolder(paths_.pack));
+  RETURN_IF_ERROR(out.WriteAt(0, PackedFileHeader(plan_, file)));
+  RETURN_IF_ERROR(Advance(planned.header_bytes));
+  Status status;
+  for (const int32_t piece : planned.pieces) {
+    ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
+    const auto finished = journal_.finished().find(piece);
+    if (trusted && finished != journal_.finished().end()) {
+      record.checksum = finished->second;
+      status = Advance(record.bytes);
+    } else {
+      status = WriteRecord(piece, out, record.checksum);
+      if (status.ok()) {
+        batch_.push_back({piece, record.checksum});
+        batch_bytes_ += record.bytes;
+        if (batch_bytes_ >= kBatchBytes) status = FlushBatch(out);
+      }
+    }
+    if (!status.ok()) break;
+  }
+  // Also after a failure: what was written need not be written again. The first error is the one to tell.
+  const Status flushed = FlushBatch(out);
+  RETURN_IF_ERROR(status);
+  return flushed;
+}
+
+// The record's bytes pass through one buffer: parts from the source, zeros between them.
+Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksum) {
+  const std::vector<TensorSlice>& parts = layout_.pieces[static_cast<size_t>(piece)].parts;
+  const ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
+  ContentHash hash;
+  size_t used = 0;         // of the buffer
+  int64_t flushed = 0;     // of the record
+  const auto flush = [&]() -> Status {
+    const std::span<const uint8_t> data(buffer_.data(), used);
+    hash.Update(data);
+    RETURN_IF_ERROR(out.WriteAt(record.offset + flushed, data));
+    flushed += static_cast<int64_t>(used);
+    RETURN_IF_ERROR(Advance(static_cast<int64_t>(used)));
+    used = 0;
+    return Status();
+  };
+  // Brings the record to `end` with what `produce(offset, bytes)` puts into spans of the buffer.
+  const auto extend = [&](int64_t end, auto&& produce) -> Status {
+    for (int64_t left = end - flushed - static_cast<int64_t>(used); left > 0;) {
+      if (used == buffer_.size()) RETURN_IF_ERROR(flush());
+      const int64_t bytes = std::min(left, static_cast<int64_t>(buffer_.size() - used));
+      RETURN_IF_ERROR(produce(std::span(buffer_.data() + used, static_cast<size_t>(bytes))));
+      used += static_cast<size_t>(bytes);
+      left -= bytes;
+    }
+    return Status();
+  };
+  const auto zeros = [](std::span<uint8_t> span) {
+    std::fill(span.begin(), span.end(), uint8_t{0});
+    return Status();
+  };
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const TensorSlice& part = parts[i];
+    RETURN_IF_ERROR(extend(record.tensors[i].offset, zeros));
+    int64_t offset = part.offset;
+    const Status read = extend(record.tensors[i].offset + part.bytes, [&](std::span<uint8_t> span) {
+      const Status status = source_.Read(part.file, offset, span);
+      offset += static_cast<int64_t>(span.size());
+      return status;
+    });
+    RETURN_IF_ERROR(read);
+  }
+  RETURN_IF_ERROR(extend(record.bytes, zeros));
+  RETURN_IF_ERROR(flush());
+  checksum = hash.Checksum();
+  return Status();
+}
+
+Status PackRun::FlushBatch(OutputFile& out) {
+  RETURN_IF_ERROR(out.Sync());
+  const std::vector<JournalEntry> batch = std::exchange(batch_, {});
+  batch_bytes_ = 0;
+  return batch.empty() ? Status() : journal_.Append(batch);
+}
+
+Status PackRun::CopyFile(const FileChecksum& copy) {
+  const std::string from = JoinPath(source_folder_, copy.name);
+  ASSIGN_OR_RETURN(const File file, File::OpenRead(from));
+  ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(JoinPath(paths_.pack, copy.name), copy.bytes));
+  ContentHash hash;
+  for (int64_t offset = 0; offset < copy.bytes;) {
+    const std::span<uint8_t> data(buffer_.data(), static_cast<size_t>(std::min(copy.bytes - offset, kBufferBytes)));
+    RETURN_IF_ERROR(file.ReadAt(offset, data));
+    hash.Update(data);
+    RETURN_IF_ERROR(out.WriteAt(offset, data));
+    offset += static_cast<int64_t>(data.size());
+    RETURN_IF_ERROR(Advance(static_cast<int64_t>(data.size())));
+  }
+  if (hash.Checksum() != copy.checksum) {
+    return DataLossError(fmt::format("{} has changed while it was copied; run the command again", from));
+  }
+  return out.Sync();
+}
+
+Status PackRun::WriteSmallFile(std::string_view name, std::string_view content) {
+  ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(JoinPath(paths_.pack, name), static_cast<int64_t>(content.size())));
+  RETURN_IF_ERROR(out.WriteAt(0, content));
+  return out.Sync();
+}
+
+// The checksum file covers the manifest, yet the manifest comes last: its text is known before.
+Status PackRun::WriteDescriptions() {
+  const std::string manifest = WriteManifest(plan_.manifest);
+  std::vector<FileChecksum> checksums = plan_.copies;
+  for (size_t i = 0; i < plan_.files.size(); ++i) {
+    checksums.push_back({.name = plan_.manifest.files[i].path, .bytes = plan_.files[i].header_bytes,
+                         .checksum = ChecksumOf(PackedFileHeader(plan_, static_cast<int32_t>(i)))});
+  }
+  checksums.push_back({.name = std::string(kManifestFile), .bytes = static_cast<int64_t>(manifest.size()),
+                       .checksum = ChecksumOf(manifest)});
+  const std::string text = WriteChecksums(checksums);
+  plan_.total_bytes += static_cast<int64_t>(text.size() + manifest.size());
+  RETURN_IF_ERROR(WriteSmallFile(kChecksumsFile, text));
+  RETURN_IF_ERROR(WriteSmallFile(kManifestFile, manifest));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(paths_.pack));
+  const std::set<std::string> found(names.begin(), names.end());
+  std::set<std::string> expected = {std::string(kChecksumsFile)};
+  for (const FileChecksum& file : checksums) expected.insert(file.name);
+  if (found == expected) return Status();
+  return DataLossError(fmt::format("{}: expected the {} files of the pack, found {}: another program writes there",
+                                   paths_.pack, expected.size(), found.size()));
+}
+
+Status PackRun::Publish() {
+  RETURN_IF_ERROR(SyncFolder(paths_.pack));
+  // Over an empty folder rename succeeds, over anything else it fails.
+  if (::rename(paths_.pack.c_str(), paths_.out.c_str()) != 0) {
+    return ErrnoStatus(errno, fmt::format("renaming {} to", paths_.pack), paths_.out);
+  }
+  RETURN_IF_ERROR(SyncFolder(paths_.parent));
+  // The pack is complete; a journal that cannot be removed is no failure.
+  ::unlink(paths_.journal.c_str());
+  ::rmdir(paths_.partial.c_str());
+  return Status();
+}
+
+bool PackRun::KeepsWork() {
+  if (!journal_.is_open()) return false;   // nothing was begun, or the folder is another's
+  if (!journal_.finished().empty()) return true;
+  resumed_ = false;
+  if (!CleanUnfinished().ok()) return false;
+  ::rmdir(paths_.pack.c_str());
+  ::unlink(paths_.journal.c_str());
+  ::rmdir(paths_.partial.c_str());
+  return false;
+}
+
+Status PackRun::Advance(int64_t bytes) {
+  done_bytes_ += bytes;
+  if (!options_.progress || options_.progress(done_bytes_, plan_.total_bytes)) return Status();
+  return CancelledError("packing was cancelled");
+}
+
+// A journal whose pack was published just before a kill.
+void RemoveLeftover(const PackPaths& paths) {
+  const Result<std::vector<std::string>> names = ListFolder(paths.partial);
+  if (!names.ok() || *names != std::vector<std::string>{std::string(kJournalFile)}) return;
+  Result<Journal> journal = Journal::Open(paths.journal);
+  if (!journal.ok()) return;
+  ::unlink(paths.journal.c_str());
+  ::rmdir(paths.partial.c_str());
+}
+
+// An existing folder must be empty and on the file system of its parent, where the partial folder is.
+Status CheckEmptyOutput(const PackPaths& paths) {
+  struct stat out = {};
+  struct stat parent = {};
+  if (::stat(paths.out.c_str(), &out) != 0) return errno == ENOENT ? Status() : ErrnoStatus(errno, "opening", paths.out);
+  if (::stat(paths.parent.c_str(), &parent) != 0) return ErrnoStatus(errno, "opening", paths.parent);
+  if (out.st_dev == parent.st_dev) return Status();
+  return InvalidArgumentError(fmt::format("{} is the top of a file system; give a folder inside it", paths.out));
+}
+
+int64_t FolderBytes(const std::string& folder) {
+  int64_t bytes = 0;
+  const Result<std::vector<std::string>> names = ListFolder(folder);
+  if (!names.ok()) return 0;
+  for (const std::string& name : *names) {
+    struct stat info = {};
+    if (::stat(JoinPath(folder, name).c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += info.st_size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
+  if (checkpoint.manifest.has_value()) {
+    return InvalidArgumentError(fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
+  }
+  ASSIGN_OR_RETURN(PackPlan plan, MakePackPlan(checkpoint, layout, options.alignment, options.split_bytes));
+  ASSIGN_OR_RETURN(const PackPaths paths, FindPaths(options.out_folder));
+  if (paths.out == RealPath(checkpoint.folder)) {
+    return InvalidArgumentError(fmt::format("{} is the model itself; choose another output folder", options.out_folder));
+  }
+  PackReport report{.layers = plan.manifest.num_layers, .pieces = static_cast<int64_t>(layout.pieces.size()),
+                    .dropped = plan.dropped};
+  struct stat info = {};
+  if (::stat(paths.out.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) return InvalidArgumentError(fmt::format("{} exists and is no folder", paths.out));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(paths.out));
+    if (!names.empty()) {
+      RETURN_IF_ERROR(CheckExistingPack(paths.out, plan));
+      RemoveLeftover(paths);
+      report.reused = true;
+      report.bytes = FolderBytes(paths.out);
+      return report;
+    }
+  }
+  RETURN_IF_ERROR(CheckEmptyOutput(paths));
+  PackRun run(checkpoint, layout, options, paths, std::move(plan));
+  if (const Status status = run.Run(); !status.ok()) {
+    if (!run.KeepsWork()) return status;
+    return Status(status.code(), fmt::format("{}; the finished part is kept in {}, the same command continues it",
+                                             status.message(), paths.partial));
+  }
+  report.resumed = run.resumed();
+  report.bytes = run.bytes();
+  return report;
+}
+
+}  // namespace nunspark
