@@ -166,9 +166,12 @@ class FakeQueueControl {
 
   explicit FakeQueueControl(const FakeModel& model) : files_(&model.files()) {}
 
-  // While held nothing completes.
-  void Hold() { Set([&] { held_ = true; }); }
-  void Release() { Set([&] { held_ = false; }); }
+  using Filter = std::function<bool(const ReadRequest&)>;
+
+  // Requests that match do not complete until Release.
+  void HoldIf(Filter filter) { Set([&] { held_ = std::move(filter); }); }
+  void Hold() { HoldIf([](const ReadRequest&) { return true; }); }
+  void Release() { HoldIf(nullptr); }
   void SetFault(Fault fault) { Set([&] { fault_ = std::move(fault); }); }
   // Completions come in random order and in small groups.
   void Shuffle(uint32_t seed) { Set([&] { shuffled_ = true; random_.seed(seed); }); }
@@ -198,6 +201,8 @@ class FakeQueueControl {
  private:
   friend class FakeReadQueue;
 
+  bool MayComplete(const ReadRequest& request) const { return !held_ || !held_(request); }
+
   template <typename Change>
   void Set(Change change) {
     const std::lock_guard lock(mutex_);
@@ -208,7 +213,7 @@ class FakeQueueControl {
   const std::vector<std::vector<uint8_t>>* files_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;
+  Filter held_;
   bool woken_ = false;
   bool shuffled_ = false;
   bool gone_ = false;
@@ -241,18 +246,17 @@ class FakeReadQueue final : public ReadQueue {
   void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
     FakeQueueControl& c = *control_;
     std::unique_lock lock(c.mutex_);
+    const auto may = [&](const ReadRequest& request) { return c.MayComplete(request); };
     if (wait == Wait::kYes) {
-      c.changed_.wait(lock, [&] { return c.woken_ || (!c.held_ && !c.in_flight_.empty()); });
+      c.changed_.wait(lock, [&] { return c.woken_ || std::any_of(c.in_flight_.begin(), c.in_flight_.end(), may); });
       c.woken_ = false;
     }
-    if (c.held_) return;
-    size_t count = c.in_flight_.size();
-    if (c.shuffled_ && count > 0) {
-      std::shuffle(c.in_flight_.begin(), c.in_flight_.end(), c.random_);
-      count = std::uniform_int_distribution<size_t>(1, std::min<size_t>(count, 3))(c.random_);
-    }
-    for (size_t i = 0; i < count; ++i) out.push_back(Complete(c.in_flight_[i]));
-    c.in_flight_.erase(c.in_flight_.begin(), c.in_flight_.begin() + static_cast<std::ptrdiff_t>(count));
+    if (c.shuffled_) std::shuffle(c.in_flight_.begin(), c.in_flight_.end(), c.random_);
+    const auto first = std::stable_partition(c.in_flight_.begin(), c.in_flight_.end(), std::not_fn(may));
+    auto last = c.in_flight_.end();
+    if (c.shuffled_ && first != last) last = first + std::min<std::ptrdiff_t>(last - first, 1 + c.random_() % 3);
+    for (auto request = first; request != last; ++request) out.push_back(Complete(*request));
+    c.in_flight_.erase(first, last);
   }
 
   void Wake() override {
