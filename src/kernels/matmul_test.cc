@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/test_matrices.h"
+#include "quant/codec_vectors.h"
 
 namespace nunspark {
 namespace {
@@ -138,6 +139,45 @@ TEST(MatMul, IsCloseToTheProductInDouble) {
       }
     }
   }
+}
+
+// y = x . dequantized^T in double for chosen rows; 1e-5 of the sum of magnitudes is the vectors' own tolerance.
+void ExpectMultipliesVectors(const std::string& folder) {
+  for (int bits : {4, 8}) {
+    for (int group_size : {32, 64, 128}) {
+      const CodecVectors vectors(folder, bits, group_size);
+      const auto x = vectors.Values<float>("x");
+      for (FloatType type : kAllFloatTypes) {
+        const std::string prefix = std::string(FloatName(type)) + ".";
+        const WeightMatrix w = vectors.Matrix(type);
+        const auto decoded = vectors.Values<float>(prefix + "dequantized"), expected = vectors.Values<float>(prefix + "y");
+        const auto chosen = vectors.Values<int32_t>(prefix + "y_rows");
+        const int64_t rows = vectors.Shape("x")[0];
+        for (const KernelTable* table : AvailableKernels()) {
+          const std::vector<float> y = Multiply(*table, w, {.bias = {}, .x = x.data(), .rows = rows});
+          for (int64_t m = 0; m < rows; ++m) {
+            for (size_t i = 0; i < chosen.size(); ++i) {
+              double magnitude = 0;
+              for (int64_t k = 0; k < w.cols; ++k) {
+                magnitude += std::abs(static_cast<double>(x[static_cast<size_t>(m * w.cols + k)]) *
+                                      decoded[static_cast<size_t>(chosen[i] * w.cols + k)]);
+              }
+              ASSERT_NEAR(y[static_cast<size_t>(m * w.rows + chosen[i])], expected[static_cast<size_t>(m) * chosen.size() + i],
+                          1e-5 * magnitude)
+                  << table->name << " " << FormatName(w.format) << " row " << chosen[i];
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatMul, MultipliesTheOwnCodecVectors) { ExpectMultipliesVectors(kOwnCodecVectors); }
+
+TEST(MatMul, MultipliesTheFullCodecVectors) {
+  if (!HaveFullCodecVectors()) GTEST_SKIP() << "full reference set not present";
+  ExpectMultipliesVectors(kFullCodecVectors);
 }
 
 TEST(MatMul, AnInfiniteOrMissingNumberReachesOnlyItsOwnRow) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/half.h"
+#include "quant/codec_vectors.h"
 
 namespace nunspark {
 namespace {
@@ -117,6 +118,41 @@ TEST(Encoding, FloatVectorsOfEveryTypeDecodeAtAnyAddress) {
     EXPECT_EQ(out, values) << FloatName(type);
     EXPECT_EQ(FloatFormat(type).bits, FloatBytes(type) * 8);
   }
+}
+
+// The vectors' own rounding: exact for f16 and bf16 scales, whose products with codes are exact in float32. With f32
+// scales the product may have been rounded before the sum.
+void ExpectDecodesVectors(const std::string& folder) {
+  for (int bits : {4, 8}) {
+    for (int group_size : {32, 64, 128}) {
+      const CodecVectors vectors(folder, bits, group_size);
+      for (FloatType type : {FloatType::kF32, FloatType::kF16, FloatType::kBF16}) {
+        const WeightMatrix matrix = vectors.Matrix(type);
+        const auto expected = vectors.Values<float>(std::string(FloatName(type)) + ".dequantized");
+        const int64_t groups = matrix.cols / group_size;
+        std::vector<float> biases(static_cast<size_t>(matrix.rows * groups));
+        DecodeFloats({.type = type, .size = matrix.rows * groups, .data = matrix.biases}, biases.data());
+        for (int64_t row = 0; row < matrix.rows; ++row) {
+          std::vector<float> out(static_cast<size_t>(matrix.cols));
+          DecodeRow(matrix, row, out.data());
+          for (int64_t j = 0; j < matrix.cols; ++j) {
+            const float found = out[static_cast<size_t>(j)], want = expected[static_cast<size_t>(row * matrix.cols + j)];
+            const float bias = biases[static_cast<size_t>(row * groups + j / group_size)];
+            const double tolerance =
+                type == FloatType::kF32 ? 0x1p-23 * (std::abs(want - bias) + std::abs(bias)) : 0.0;
+            ASSERT_NEAR(found, want, tolerance) << FormatName(matrix.format) << " row " << row << " column " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CodecVectors, OwnSetDecodesExactly) { ExpectDecodesVectors(kOwnCodecVectors); }
+
+TEST(CodecVectors, FullSetDecodesExactly) {
+  if (!HaveFullCodecVectors()) GTEST_SKIP() << "full reference set not present";
+  ExpectDecodesVectors(kFullCodecVectors);
 }
 
 }  // namespace
