@@ -407,13 +407,15 @@ Status PackRun::Advance(int64_t bytes) {
   return CancelledError("packing was cancelled");
 }
 
-// A journal whose pack was published just before a kill.
+// What a kill has left between the rename of a pack and its end: a journal without a pack, or an empty folder.
 void RemoveLeftover(const PackPaths& paths) {
   const Result<std::vector<std::string>> names = ListFolder(paths.partial);
-  if (!names.ok() || *names != std::vector<std::string>{std::string(kJournalFile)}) return;
-  Result<Journal> journal = Journal::Open(paths.journal);
-  if (!journal.ok()) return;
-  ::unlink(paths.journal.c_str());
+  if (!names.ok()) return;
+  if (*names == std::vector<std::string>{std::string(kJournalFile)}) {
+    const Result<Journal> journal = Journal::Open(paths.journal);
+    if (!journal.ok()) return;
+    ::unlink(paths.journal.c_str());
+  }
   ::rmdir(paths.partial.c_str());
 }
 

@@ -206,7 +206,7 @@ TEST(Packer, ProgressRisesToTheTotal) {
 }
 
 TEST(Packer, CancelledAnywhereItResumesToTheSamePack) {
-  const TempFolder work;
+  const TempFolder work(FolderPlace::kMemory);
   TestModel model = MakeTestModel({.layers = 2, .experts = 6});
   model.side_files["tokenizer.json"] = "{\"a\": 1}";
   model.WriteTo(work / "model");

@@ -51,7 +51,7 @@ class VerifyTest : public testing::Test {
     return texts;
   }
 
-  TempFolder work_;
+  TempFolder work_{FolderPlace::kMemory};
   std::string pack_ = work_ / "pack";
   std::map<std::string, std::string> content_;
 };
