@@ -48,6 +48,11 @@ class ChatTemplate {
   bool Render(const Json& context, const CivilTime& now, std::string* output, TemplateError* error,
               const RenderLimits& limits = {}) const;
 
+  // The same for a context that is still JSON text. Reads it as Python's json module does: integers beyond 64 bits stay
+  // exact (a Json tree has only their nearest double), NaN and Infinity are numbers. Malformed text is an error too.
+  bool RenderJsonText(std::string_view context, const CivilTime& now, std::string* output, TemplateError* error,
+                      const RenderLimits& limits = {}) const;
+
  private:
   struct Impl;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);
