@@ -127,8 +127,6 @@ class ShardedTest : public ::testing::Test {
   TestFolder folder_;
   std::string first_;
   std::string second_;
-  static constexpr std::string_view k1 = "model-00001-of-00002.safetensors";
-  static constexpr std::string_view k2 = "model-00002-of-00002.safetensors";
 };
 
 TEST_F(ShardedTest, AMissingShardIsNamed) {
