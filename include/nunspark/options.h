@@ -18,7 +18,7 @@ enum class Numerics : uint8_t { kF32 };
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
 struct EngineOptions {
-  std::optional<int64_t> budget_bytes;    // resident weights: cores + expert slots + ring; empty = auto
+  std::optional<int64_t> budget_bytes = std::nullopt;   // resident weights: cores + expert slots + ring; empty = auto
   double expert_cache_fraction = -1;      // expert share of the budget; negative = chosen by the plan
   int64_t context = 4096;                 // positions the KV cache has room for
   int32_t prefill_chunk = 1024;           // prompt tokens per pass

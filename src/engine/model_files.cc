@@ -1,12 +1,11 @@
 #include "engine/model_files.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "io/file.h"
+#include "text/chat/chat_format_lines.h"
 
 namespace nunspark {
 namespace {
@@ -15,13 +14,6 @@ namespace {
 constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|im_end|>",      "<|eot_id|>",           "<|end_of_text|>",
                                            "<end_of_turn>", "<|endofturn|>",   "<|end_of_sentence|>", "</s>",
                                            "<eos>",         "<|end_of_turn|>", "<|eos|>"};
-
-text::CivilTime LocalNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  return {local.tm_year + 1900, local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec};
-}
 
 class TokenTextStream : public ModelFiles::TextStream {
  public:
@@ -112,7 +104,7 @@ Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) co
   }
   std::string output;
   text::TemplateError error;
-  if (!template_->Render(context, LocalNow(), &output, &error)) {
+  if (!template_->Render(context, text::LocalTimeNow(), &output, &error)) {
     return InvalidArgumentError(fmt::format("chat template: {}: {}", error.type, error.message));
   }
   return output;

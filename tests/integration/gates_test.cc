@@ -32,7 +32,7 @@ std::vector<int32_t> PromptOf(int64_t vocab_size) {
   return prompt;
 }
 
-Output Run(const std::string& folder, EngineOptions options) {
+Output RunModel(const std::string& folder, EngineOptions options) {
   Output output;
   options.context = 128;
   Runner runner = Runner::Open(folder, options);
@@ -89,7 +89,7 @@ class Gates : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     folder_ = GetParam().starts_with("demo") ? ModelPath(GetParam()) : DataPath("goldens/" + GetParam());
-    base_ = Run(folder_, {.threads = 1});
+    base_ = RunModel(folder_, {.threads = 1});
   }
 
   std::string folder_;
@@ -110,10 +110,10 @@ TEST_P(Gates, EveryBudgetFromTheFloorGivesTheSameBitsAsEverythingResident) {
   constexpr int kSteps = 6;
   for (int step = 0; step <= kSteps; ++step) {
     const int64_t budget = floor + (all - floor) * step / kSteps;
-    ExpectSame(Run(folder_, {.budget_bytes = budget}), base_, "budget " + std::to_string(budget));
+    ExpectSame(RunModel(folder_, {.budget_bytes = budget}), base_, "budget " + std::to_string(budget));
   }
   for (const double fraction : {0.0, 0.5, 1.0}) {
-    ExpectSame(Run(folder_, {.budget_bytes = (floor + all) / 2, .expert_cache_fraction = fraction}), base_,
+    ExpectSame(RunModel(folder_, {.budget_bytes = (floor + all) / 2, .expert_cache_fraction = fraction}), base_,
                "expert share " + std::to_string(fraction));
   }
   const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder_).value();
@@ -124,18 +124,18 @@ TEST_P(Gates, EveryBudgetFromTheFloorGivesTheSameBitsAsEverythingResident) {
 }
 
 TEST_P(Gates, DriveThreadsAndPrefetchLeaveNoTrace) {
-  ExpectSame(Run(folder_, {.threads = 2}), base_, "2 threads");
-  ExpectSame(Run(folder_, {.threads = 3}), base_, "3 threads");
-  ExpectSame(Run(folder_, {.prefetch = false}), base_, "no prefetch");
-  ExpectSame(Run(folder_, {.io = IoChoice::kPread}), base_, "pread");
-  ExpectSame(Run(folder_, {.io = IoChoice::kPread, .direct_io = false}), base_, "pread through the page cache");
-  ExpectSame(Run(folder_, {.direct_io = false}), base_, "through the page cache");
+  ExpectSame(RunModel(folder_, {.threads = 2}), base_, "2 threads");
+  ExpectSame(RunModel(folder_, {.threads = 3}), base_, "3 threads");
+  ExpectSame(RunModel(folder_, {.prefetch = false}), base_, "no prefetch");
+  ExpectSame(RunModel(folder_, {.io = IoChoice::kPread}), base_, "pread");
+  ExpectSame(RunModel(folder_, {.io = IoChoice::kPread, .direct_io = false}), base_, "pread through the page cache");
+  ExpectSame(RunModel(folder_, {.direct_io = false}), base_, "through the page cache");
 }
 
 // Checklist item 21 for models without windows.
 TEST_P(Gates, PromptChunksLeaveNoTrace) {
   for (const int32_t chunk : {1, 7, 64, 90}) {
-    ExpectSame(Run(folder_, {.prefill_chunk = chunk}), base_, "chunk " + std::to_string(chunk));
+    ExpectSame(RunModel(folder_, {.prefill_chunk = chunk}), base_, "chunk " + std::to_string(chunk));
   }
 }
 
@@ -146,15 +146,15 @@ TEST_P(Gates, PackedGivesTheSameBitsAsUnpacked) {
   std::string err;
   ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " pack " + folder_ + " " + pack, nullptr, &err), 0) << err;
   EXPECT_NE(err.find("packed "), std::string::npos);
-  ExpectSame(Run(pack, {}), base_, "pack");
+  ExpectSame(RunModel(pack, {}), base_, "pack");
   int64_t floor = 0;
   {
     const Runner runner = Runner::Open(pack, {.context = 128});
     ASSERT_TRUE(runner.engine != nullptr);
     floor = runner.engine->plan().floor;
   }
-  ExpectSame(Run(pack, {.budget_bytes = floor}), base_, "pack at the floor");
-  ExpectSame(Run(pack, {.budget_bytes = floor, .io = IoChoice::kPread, .direct_io = false}), base_, "pack at the floor, pread");
+  ExpectSame(RunModel(pack, {.budget_bytes = floor}), base_, "pack at the floor");
+  ExpectSame(RunModel(pack, {.budget_bytes = floor, .io = IoChoice::kPread, .direct_io = false}), base_, "pack at the floor, pread");
 }
 
 // The kernel table is chosen once a process, so each runs in its own.
@@ -187,8 +187,8 @@ std::vector<std::string> Folders() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()), [](const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
+INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()), [](const testing::TestParamInfo<std::string>& folder) {
+  std::string name = folder.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });

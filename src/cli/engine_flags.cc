@@ -1,0 +1,113 @@
+#include "cli/engine_flags.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "base/ascii.h"
+#include "base/size.h"
+#include "io/file.h"
+
+namespace nunspark::cli {
+namespace {
+
+template <typename T>
+struct Choice {
+  std::string_view name;
+  T value;
+};
+
+constexpr Choice<KvType> kKvTypes[] = {{"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"f32", KvType::kF32}};
+constexpr Choice<IoChoice> kIoChoices[] = {
+    {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"pread", IoChoice::kPread}};
+
+template <typename T, size_t kCount>
+Result<T> Choose(const Choice<T> (&choices)[kCount], const std::string& flag, const std::string& text) {
+  std::string names;
+  for (const Choice<T>& choice : choices) {
+    if (choice.name == text) return choice.value;
+    names += (names.empty() ? "" : ", ") + std::string(choice.name);
+  }
+  return InvalidArgumentError(fmt::format("{}: '{}' is not one of {}", flag, text, names));
+}
+
+}  // namespace
+
+void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
+  verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
+  verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
+  verb.add_option("--numerics", flags.numerics, "how activations enter the weight products: f32")->capture_default_str();
+  verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")->capture_default_str();
+  verb.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens per pass")->capture_default_str();
+  verb.add_option("--expert-cache-frac", flags.expert_cache_frac, "expert share of the budget; chosen by the plan if not given");
+  verb.add_flag("--no-prefetch", flags.no_prefetch, "read nothing ahead of need");
+  verb.add_option("--warm-window", flags.warm_window, "layers prefetched ahead")->capture_default_str();
+  verb.add_option("--io", flags.io, "how to read: auto, uring, pread")->capture_default_str();
+  verb.add_flag("--no-direct-io", flags.no_direct_io, "read through the page cache");
+}
+
+Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
+  EngineOptions options;
+  if (AsciiLower(AsciiTrim(flags.budget)) != "auto") {
+    Result<int64_t> budget = ParseSize(flags.budget);
+    if (!budget.ok()) return budget.status().WithContext("--budget");
+    options.budget_bytes = *budget;
+  }
+  ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
+  ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));
+  if (flags.numerics == "i16" || flags.numerics == "i8") {
+    return UnsupportedError(fmt::format("--numerics {} is not built yet; use f32", flags.numerics));
+  }
+  if (flags.numerics != "f32") return InvalidArgumentError(fmt::format("--numerics: '{}' is not one of f32", flags.numerics));
+  if (flags.prefill_chunk < 1 || flags.prefill_chunk > 65536) {
+    return InvalidArgumentError(fmt::format("--prefill-chunk must be from 1 to 65536, found {}", flags.prefill_chunk));
+  }
+  if (flags.warm_window < 0 || flags.warm_window > 1000) {
+    return InvalidArgumentError(fmt::format("--warm-window must be from 0 to 1000, found {}", flags.warm_window));
+  }
+  if (flags.expert_cache_frac > 1) {
+    return InvalidArgumentError(fmt::format("--expert-cache-frac must be from 0 to 1, found {}", flags.expert_cache_frac));
+  }
+  options.threads = flags.threads;
+  options.prefill_chunk = static_cast<int32_t>(flags.prefill_chunk);
+  options.expert_cache_fraction = flags.expert_cache_frac;
+  options.prefetch = !flags.no_prefetch;
+  options.warm_window = static_cast<int32_t>(flags.warm_window);
+  options.direct_io = !flags.no_direct_io;
+  return options;
+}
+
+void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags) {
+  verb.add_option("--prompt-ids", flags.ids, "token ids, separated by commas; no template");
+  verb.add_option("--prompt-ids-file", flags.ids_file, "file of token ids, separated by commas, spaces or lines");
+}
+
+Result<std::vector<int32_t>> ParseTokenIds(const std::string& text, const std::string& what) {
+  std::vector<int32_t> ids;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto separator = [](char c) { return IsAsciiSpace(c) || c == ',' || c == '[' || c == ']'; };
+  while (true) {
+    while (at < end && separator(*at)) ++at;
+    if (at == end) break;
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id < 0 || (next < end && !separator(*next))) {
+      const char* stop = at;
+      while (stop < end && !separator(*stop) && stop - at < 40) ++stop;
+      return InvalidArgumentError(fmt::format("{}: '{}' is not a token id", what, std::string(at, stop)));
+    }
+    ids.push_back(id);
+    at = next;
+  }
+  if (ids.empty()) return InvalidArgumentError(fmt::format("{}: no token ids found", what));
+  return ids;
+}
+
+Result<std::vector<int32_t>> ReadPromptIds(const PromptFlags& flags) {
+  if (flags.ids_file.empty()) return ParseTokenIds(flags.ids, "--prompt-ids");
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.ids_file));
+  return ParseTokenIds(text, flags.ids_file);
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,54 @@
+// Flags that every verb which runs a model shares, and what they become.
+#ifndef NUNSPARK_CLI_ENGINE_FLAGS_H_
+#define NUNSPARK_CLI_ENGINE_FLAGS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "nunspark/engine.h"
+#include "nunspark/options.h"
+#include "nunspark/status.h"
+
+namespace nunspark::cli {
+
+struct EngineFlags {
+  std::string budget = "auto";
+  std::string kv = "f16";
+  std::string numerics = "f32";
+  std::string io = "auto";
+  int threads = 0;
+  int64_t prefill_chunk = 1024;
+  double expert_cache_frac = -1;
+  bool no_prefetch = false;
+  int64_t warm_window = 1;
+  bool no_direct_io = false;
+};
+
+void AddEngineFlags(CLI::App& verb, EngineFlags& flags);
+
+// Errors: kInvalidArgument naming the flag. `context` is set by the verb.
+Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags);
+
+// A prompt as the verbs take it.
+struct PromptFlags {
+  std::string text;
+  std::string file;
+  std::string ids;
+  std::string ids_file;
+  bool text_given = false;
+};
+
+void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags);
+
+// "1, 2,3" or lines of ids. Errors: kInvalidArgument naming the bad item.
+Result<std::vector<int32_t>> ParseTokenIds(const std::string& text, const std::string& what);
+
+// The ids of --prompt-ids or --prompt-ids-file. Errors: as above.
+Result<std::vector<int32_t>> ReadPromptIds(const PromptFlags& flags);
+
+}  // namespace nunspark::cli
+
+#endif  // NUNSPARK_CLI_ENGINE_FLAGS_H_

@@ -1,0 +1,19 @@
+// The JSON-lines verbs: a line in, a line out, in order, flushed.
+#ifndef NUNSPARK_CLI_LINE_LOOP_H_
+#define NUNSPARK_CLI_LINE_LOOP_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "nunspark/status.h"
+
+namespace nunspark::cli {
+
+// Feeds every line of standard input to `answer` and writes what it returns. Blank lines are skipped. Ends with the input,
+// on Ctrl-C, or with an error when standard output cannot be written any more. Errors: kInvalidArgument for a line beyond 64 MiB.
+Status LoopOverLines(const std::function<std::string(std::string_view)>& answer);
+
+}  // namespace nunspark::cli
+
+#endif  // NUNSPARK_CLI_LINE_LOOP_H_

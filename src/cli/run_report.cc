@@ -1,0 +1,168 @@
+#include "cli/run_report.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "base/size.h"
+#include "io/probe.h"
+#include "io/read_queue.h"
+
+namespace nunspark::cli {
+namespace {
+
+// Small enough to stay inside the plan's reserve.
+constexpr ProbeOptions kProbe{.max_bytes = 64 << 20, .max_seconds = 0.1, .request_bytes = 256 << 10, .in_flight = 6};
+
+// Shares of a run's time above which that part is what bound it.
+constexpr double kBoundByDrive = 0.4;
+
+struct Figures {
+  double wall_s = 0;
+  double tokens_per_s = 0;
+  double decode_tokens_per_s = 0;
+  double second_half_tokens_per_s = 0;
+  double bytes_per_token = 0;
+  double stall_share = 0;
+  double bandwidth_achieved = 0;    // while at least one read was in flight
+  double bandwidth_probed = 0;      // 0: could not be probed
+  int64_t hits = 0, misses = 0;
+  std::string bound;
+};
+
+double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+// Bytes per second of scattered reads from the model's largest file; 0 where that cannot be measured.
+double ProbeFolder(const std::string& folder) {
+  std::string largest;
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const int64_t size = static_cast<int64_t>(entry.file_size(error));
+    if (!error && size > bytes) {
+      bytes = size;
+      largest = entry.path().string();
+    }
+  }
+  if (largest.empty()) return 0;
+  auto queue = OpenReadQueue({largest}, {.depth = kProbe.in_flight});
+  if (!queue.ok()) return 0;
+  const Result<ProbeResult> probe = ProbeReadBandwidth(**queue, 0, bytes, kProbe);
+  return probe.ok() ? probe->bytes_per_second : 0;
+}
+
+Figures Compute(const RunReport& r) {
+  Figures f;
+  const CacheStats& cache = r.stats.cache;
+  const double tokens = static_cast<double>(r.result.ids.size());
+  f.wall_s = r.result.prompt_s + r.result.decode_s;
+  f.tokens_per_s = Ratio(tokens, f.wall_s);
+  f.decode_tokens_per_s = Ratio(tokens - 1, r.result.decode_s);
+  f.second_half_tokens_per_s =
+      Ratio(tokens - 1 - static_cast<double>(r.result.ids.size() / 2), r.result.decode_second_half_s);
+  f.bytes_per_token = Ratio(static_cast<double>(r.result.decode_bytes_read), std::max(1.0, tokens - 1));
+  f.stall_share = std::min(1.0, Ratio(static_cast<double>(cache.stall_us) / 1e6, f.wall_s));
+  f.bandwidth_achieved = Ratio(static_cast<double>(cache.bytes_read()), static_cast<double>(cache.read_us) / 1e6);
+  f.bandwidth_probed = ProbeFolder(r.model_folder);
+  f.hits = cache.dense.hits + cache.core.hits + cache.expert.hits;
+  f.misses = cache.dense.misses + cache.core.misses + cache.expert.misses;
+  f.bound = f.stall_share > kBoundByDrive
+                ? fmt::format("drive: {:.0f} % of the time waiting for reads", f.stall_share * 100)
+                : fmt::format("compute: {:.0f} % of the time waiting for reads", f.stall_share * 100);
+  return f;
+}
+
+std::string FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "";
+}
+
+std::string Gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
+
+std::string Rate(double bytes_per_s) {
+  return bytes_per_s > 0 ? FormatSize(static_cast<int64_t>(bytes_per_s)) + "/s" : "unknown";
+}
+
+Json IdsJson(const std::vector<int32_t>& ids) {
+  Json::Array array;
+  array.reserve(ids.size());
+  for (const int32_t id : ids) array.emplace_back(int64_t{id});
+  return array;
+}
+
+Json KindJson(const KindStats& kind) {
+  return Json::Object{{"hits", kind.hits}, {"misses", kind.misses}, {"bytes_read", kind.bytes_read}};
+}
+
+}  // namespace
+
+std::string ReportText(const RunReport& r) {
+  const Figures f = Compute(r);
+  std::string text = "\n--- metrics ---\n";
+  const auto line = [&text](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<22}: {}\n", label, value);
+  };
+  // The original's lines, in its layout.
+  line("budget", fmt::format("{}  ({})", r.budget_text, Gigabytes(r.plan.budget)));
+  line("generated tokens", fmt::format("{} in {:.1f}s  ({:.2f} tok/s, prefetch={})", r.result.ids.size(), f.wall_s,
+                                       f.tokens_per_s, r.prefetch ? "on" : "off"));
+  line("peak unified memory", Gigabytes(r.stats.process_peak_bytes));
+  line("resident weight peak",
+       fmt::format("{}  (of {} model)", Gigabytes(r.stats.cache.resident_peak_bytes), Gigabytes(r.model_bytes)));
+  line("cache hits / misses", fmt::format("{} / {}", f.hits, f.misses));
+  line("kv-budget", fmt::format("{}  ({})", r.kv_budget_text, Gigabytes(r.kv_budget_bytes)));
+  line("kv resident peak", Gigabytes(r.stats.kv_peak_bytes));
+  line("kv hits / misses", "0 / 0");
+  // Ours.
+  line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
+                                    FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
+  line("process peak / plan",
+       fmt::format("{} / {}", FormatSize(r.stats.process_peak_bytes), FormatSize(r.plan.total)));
+  line("prompt", fmt::format("{} tokens in {:.2f}s, {} read", r.result.prompt_tokens, r.result.prompt_s,
+                             FormatSize(r.result.prompt_bytes_read)));
+  line("decode", fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
+  line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
+  line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
+  line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
+  line("reads", r.io);
+  line("bound by", f.bound);
+  line("compute", fmt::format("{}, {} threads, numerics {}", r.isa, r.threads, r.numerics));
+  return text;
+}
+
+std::string ReportJson(const RunReport& r) {
+  const Figures f = Compute(r);
+  const GenerateResult& result = r.result;
+  const int64_t decode_tokens = std::max<int64_t>(0, static_cast<int64_t>(result.ids.size()) - 1);
+  Json report(Json::Object{
+      {"text", r.text},
+      {"ids", IdsJson(result.ids)},
+      {"prompt_ids", IdsJson(r.prompt)},
+      {"finish_reason", FinishName(result.finish_reason)},
+      {"timings", Json::Object{{"load_s", r.load_s}, {"prompt_s", result.prompt_s}, {"prompt_tokens", result.prompt_tokens},
+                               {"first_token_s", result.first_token_s}, {"decode_s", result.decode_s},
+                               {"decode_tokens", decode_tokens}, {"decode_tok_per_s", f.decode_tokens_per_s},
+                               {"decode_tok_per_s_second_half", f.second_half_tokens_per_s}}},
+      {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes}, {"plan_bytes", r.plan.total},
+                              {"budget_bytes", r.plan.budget}, {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
+                              {"kv_peak_bytes", r.stats.kv_peak_bytes}}},
+      {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()}, {"bytes_per_token", f.bytes_per_token},
+                          {"stall_share", f.stall_share}, {"bandwidth_achieved", f.bandwidth_achieved},
+                          {"bandwidth_probed", f.bandwidth_probed}, {"backend", r.io}}},
+      {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)}, {"core", KindJson(r.stats.cache.core)},
+                             {"expert", KindJson(r.stats.cache.expert)}}},
+      {"bound", f.bound},
+      {"isa", r.isa},
+      {"threads", r.threads},
+      {"numerics", r.numerics}});
+  return WriteJson(report);
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,49 @@
+// What a finished generation reports: the metrics block (contract 1.2) and the JSON object of `generate --json`.
+#ifndef NUNSPARK_CLI_RUN_REPORT_H_
+#define NUNSPARK_CLI_RUN_REPORT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nunspark/engine.h"
+
+namespace nunspark::cli {
+
+class RunClock {
+ public:
+  void Loaded() { load_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  double load_s() const { return load_s_; }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double load_s_ = 0;
+};
+
+struct RunReport {
+  const GenerateResult& result;
+  const std::vector<int32_t>& prompt;
+  const std::string& text;
+  EngineStats stats;
+  PlanSummary plan;
+  double load_s = 0;
+  std::string budget_text;
+  std::string kv_budget_text;
+  int64_t kv_budget_bytes = 0;
+  bool prefetch = true;
+  int64_t model_bytes = 0;
+  std::string isa;
+  int threads = 0;
+  std::string io;
+  std::string numerics;
+  std::string model_folder;       // for the drive probe
+};
+
+// Both end with what bound the run. The drive is probed for a moment, for comparison.
+std::string ReportText(const RunReport& report);
+std::string ReportJson(const RunReport& report);
+
+}  // namespace nunspark::cli
+
+#endif  // NUNSPARK_CLI_RUN_REPORT_H_

@@ -1,0 +1,39 @@
+#include <memory>
+
+#include "cli/line_loop.h"
+#include "cli/verbs.h"
+#include "text/chat/chat_format_lines.h"
+
+namespace nunspark::cli {
+namespace {
+
+struct Flags {
+  std::string folder;
+  std::string now;
+};
+
+Result<int> Run(const Flags& flags) {
+  text::CivilTime now = text::LocalTimeNow();
+  if (!flags.now.empty()) {
+    const Result<text::CivilTime> given = text::ParseCivilTime(flags.now);
+    if (!given.ok()) return given.status().WithContext("--now");
+    now = *given;
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatFormatLines> lines, text::ChatFormatLines::Open(flags.folder, now));
+  RETURN_IF_ERROR(LoopOverLines([&](std::string_view line) { return lines->Answer(line); }));
+  return 0;
+}
+
+}  // namespace
+
+void AddChatFormat(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const verb = app.add_subcommand("chat-format", "chat messages to prompt text, JSON lines from stdin to stdout");
+  verb->add_option("folder", flags->folder, "model folder whose template serves lines that bring none");
+  verb->add_option("--now", flags->now, "the time templates see, as \"2026-07-04 15:09:26\"");
+  verb->footer("In:  {\"context\": {\"messages\": [...], \"add_generation_prompt\": true, ...}, \"template\": optional}\n"
+               "Out: {\"output\": S} or {\"error\": {\"type\": T, \"message\": M}}");
+  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,216 @@
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "base/size.h"
+#include "base/thread_pool.h"
+#include "cli/engine_flags.h"
+#include "cli/verbs.h"
+#include "formats/checkpoint.h"
+#include "models/model.h"
+#include "models/model_layout.h"
+#include "weights/memory_plan.h"
+#include "weights/piece_index.h"
+
+namespace nunspark::cli {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::string budget = "auto";
+  int64_t context = 4096;
+  bool pieces = false;
+  bool json = false;
+};
+
+// What the layout adds up to.
+struct Summary {
+  int64_t parameters = 0;
+  int64_t active_parameters = 0;               // used for one token
+  std::map<std::string, int64_t> encodings;    // name -> bytes
+  std::map<std::string, std::pair<int64_t, int64_t>> kinds;   // piece kind -> count, bytes
+};
+
+std::string KindName(const ModelLayout& layout, const PieceLayout& piece) {
+  switch (piece.kind) {
+    case PieceKind::kEmbed: return layout.hparams.tied ? "embedding (also the head)" : "embedding";
+    case PieceKind::kCore: return layout.first_expert[static_cast<size_t>(piece.layer)] < 0 ? "dense layers" : "cores";
+    case PieceKind::kExpert: return "experts";
+    case PieceKind::kNormHead: return layout.hparams.tied ? "norm" : "norm and head";
+  }
+  return "";
+}
+
+Summary Summarise(const ModelLayout& layout) {
+  Summary summary;
+  const HParams& h = layout.hparams;
+  for (const PieceLayout& piece : layout.pieces) {
+    auto& [count, bytes] = summary.kinds[KindName(layout, piece)];
+    ++count;
+    bytes += piece.bytes;
+    for (const WeightUse& use : piece.weights) {
+      const int64_t parameters = use.rows * use.cols + (use.bias >= 0 ? use.rows : 0);
+      summary.parameters += parameters;
+      if (piece.kind != PieceKind::kExpert || piece.expert < h.experts_per_token) summary.active_parameters += parameters;
+      for (const int32_t part : {use.data, use.scales, use.biases, use.bias}) {
+        if (part >= 0) summary.encodings[FormatName(use.format)] += piece.parts[static_cast<size_t>(part)].bytes;
+      }
+    }
+  }
+  return summary;
+}
+
+std::string Millions(int64_t count) {
+  const double value = static_cast<double>(count);
+  return value >= 1e9 ? fmt::format("{:.2f} B", value / 1e9) : fmt::format("{:.1f} M", value / 1e6);
+}
+
+void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
+  const int32_t layers = static_cast<int32_t>(layout.core.size());
+  std::puts(fmt::format("budget       {} (set by {}); floor {}, all resident at {}", FormatSize(plan.budget_bytes), plan.budget_bound,
+                        FormatSize(plan.floor_bytes), FormatSize(plan.full_bytes))
+                .c_str());
+  std::puts(fmt::format("  would hold {} of {} layer cores{}", plan.pinned_cores, layers,
+                        plan.ring_slots > 0 ? fmt::format(", the rest through a ring of {}", plan.ring_slots) : "")
+                .c_str());
+  int64_t experts = 0;
+  for (const PieceLayout& piece : layout.pieces) experts += piece.kind == PieceKind::kExpert ? 1 : 0;
+  if (experts > 0) {
+    std::puts(fmt::format("             {} of {} experts ({:.0f} %)", plan.expert_slots, experts,
+                          100.0 * plan.expert_slots / static_cast<double>(experts))
+                  .c_str());
+  }
+  std::puts(fmt::format("  whole process about {} of {} ({})", FormatSize(plan.total_bytes), FormatSize(plan.ceiling_bytes),
+                        plan.ceiling_bound)
+                .c_str());
+}
+
+void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary) {
+  const HParams& h = layout.hparams;
+  std::puts(fmt::format("model        {} ({}), {}", checkpoint.folder, layout.spec->name,
+                        checkpoint.manifest ? "pack" : "checkpoint folder")
+                .c_str());
+  std::puts(fmt::format("parameters   {} total, {} active per token", Millions(summary.parameters),
+                        Millions(summary.active_parameters))
+                .c_str());
+  std::puts(fmt::format("shape        {} layers, {} wide, {} heads of {} ({} kv), vocabulary {}", h.layers, h.model_dim, h.heads,
+                        h.head_dim, h.kv_heads, h.vocab_size)
+                .c_str());
+  if (h.experts > 0) {
+    std::puts(fmt::format("experts      {} a layer, {} used per token", h.experts, h.experts_per_token).c_str());
+  }
+  std::puts(fmt::format("context      {}", h.max_positions > 0 ? fmt::format("{} positions", h.max_positions) : "not stated").c_str());
+  std::string shares;
+  for (const auto& [name, bytes] : summary.encodings) {
+    shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", name,
+                          100.0 * static_cast<double>(bytes) / static_cast<double>(layout.total_bytes));
+  }
+  std::puts(fmt::format("encodings    {}", shares).c_str());
+  std::puts(fmt::format("weights      {} in {} pieces, {} files", FormatSize(layout.total_bytes), layout.pieces.size(),
+                        checkpoint.tensors.files().size())
+                .c_str());
+  for (const auto& [kind, entry] : summary.kinds) {
+    std::puts(fmt::format("  {:<26} {:>6} x {:>10} = {:>10}", kind, entry.first, FormatSize(entry.second / entry.first),
+                          FormatSize(entry.second))
+                  .c_str());
+  }
+  if (!layout.ignored.empty()) {
+    std::puts(fmt::format("ignored      {} tensors that {} does not use, such as {}", layout.ignored.size(), layout.spec->name,
+                          layout.ignored.front())
+                  .c_str());
+  }
+}
+
+Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary, const Result<MemoryPlan>& plan,
+            bool with_pieces) {
+  const HParams& h = layout.hparams;
+  Json::Object encodings, kinds;
+  for (const auto& [name, bytes] : summary.encodings) encodings.emplace_back(name, bytes);
+  for (const auto& [name, entry] : summary.kinds) {
+    kinds.emplace_back(name, Json::Object{{"count", entry.first}, {"bytes", entry.second}});
+  }
+  Json::Array ignored;
+  for (const std::string& name : layout.ignored) ignored.emplace_back(name);
+  Json::Object out{{"model_type", std::string(layout.spec->name)},
+                   {"form", checkpoint.manifest ? "pack" : "checkpoint"},
+                   {"parameters", summary.parameters},
+                   {"active_parameters", summary.active_parameters},
+                   {"layers", h.layers},
+                   {"model_dim", h.model_dim},
+                   {"heads", h.heads},
+                   {"kv_heads", h.kv_heads},
+                   {"head_dim", h.head_dim},
+                   {"vocab_size", h.vocab_size},
+                   {"experts", h.experts},
+                   {"experts_per_token", h.experts_per_token},
+                   {"context", h.max_positions},
+                   {"tied", h.tied},
+                   {"weight_bytes", layout.total_bytes},
+                   {"encodings", std::move(encodings)},
+                   {"kinds", std::move(kinds)},
+                   {"ignored", std::move(ignored)}};
+  if (plan.ok()) {
+    out.emplace_back("plan", Json::Object{{"budget_bytes", plan->budget_bytes}, {"budget_bound", plan->budget_bound},
+                                          {"floor_bytes", plan->floor_bytes}, {"full_bytes", plan->full_bytes},
+                                          {"pinned_cores", int64_t{plan->pinned_cores}}, {"ring_slots", int64_t{plan->ring_slots}},
+                                          {"expert_slots", int64_t{plan->expert_slots}}, {"total_bytes", plan->total_bytes},
+                                          {"ceiling_bytes", plan->ceiling_bytes}});
+  } else {
+    out.emplace_back("plan_error", plan.status().message());
+  }
+  if (with_pieces) {
+    Json::Array pieces;
+    for (const PieceLayout& piece : layout.pieces) {
+      Json::Array names;
+      for (const TensorSlice& part : piece.parts) names.emplace_back(part.name);
+      pieces.push_back(Json::Object{{"piece_id", piece.id}, {"bytes", piece.bytes}, {"tensors", std::move(names)}});
+    }
+    out.emplace_back("pieces", std::move(pieces));
+  }
+  return out;
+}
+
+Result<int> Run(const Flags& flags) {
+  EngineFlags engine_flags;
+  engine_flags.budget = flags.budget;
+  ASSIGN_OR_RETURN(const EngineOptions options, MakeEngineOptions(engine_flags));
+  if (flags.context < 1) return InvalidArgumentError(fmt::format("--context must be at least 1, found {}", flags.context));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
+  ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
+  const PieceIndex index = PieceIndex::Build(layout, checkpoint.tensors);
+  const Summary summary = Summarise(layout);
+  MemoryRequest request;
+  request.budget_bytes = options.budget_bytes;
+  request.kv_bytes = KvPool::PlanBytes(Model::KvShapes(layout.hparams), FloatType::kF16, flags.context);
+  request.scratch_bytes = Model::ScratchBytes(layout, DefaultThreads(), options.prefill_chunk);
+  const Result<MemoryPlan> plan = MakeMemoryPlan(layout, index, request, MeasureSystemMemory());
+  if (flags.json) {
+    std::puts(WriteJson(ToJson(checkpoint, layout, summary, plan, flags.pieces), 2).c_str());
+    return 0;
+  }
+  PrintText(checkpoint, layout, summary);
+  if (flags.pieces) {
+    for (const PieceLayout& piece : layout.pieces) std::puts(fmt::format("  {:<24} {:>12}", piece.id, piece.bytes).c_str());
+  }
+  if (!plan.ok()) return plan.status();
+  PrintPlan(layout, *plan);
+  return 0;
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
+  verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
+  verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
+  verb->add_option("--context", flags->context, "positions to plan keys and values for")->capture_default_str();
+  verb->add_flag("--pieces", flags->pieces, "list every piece");
+  verb->add_flag("--json", flags->json, "one JSON object");
+  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,80 @@
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "cli/engine_flags.h"
+#include "cli/interrupt.h"
+#include "cli/logits_file.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "nunspark/engine.h"
+
+namespace nunspark::cli {
+namespace {
+
+struct Flags {
+  std::string model;
+  EngineFlags engine;
+  PromptFlags prompt;
+  int64_t greedy = 0;
+  std::string out;
+};
+
+Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& files) {
+  if (flags.prompt.text_given) return files.Encode(flags.prompt.text);
+  return ReadPromptIds(flags.prompt);
+}
+
+Result<int> Run(const Flags& flags) {
+  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
+  if (flags.greedy < 0 || flags.greedy > (1 << 28)) {
+    return InvalidArgumentError(fmt::format("--greedy must be from 0 to 2^28, found {}", flags.greedy));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
+  const int64_t tokens = static_cast<int64_t>(prompt.size());
+  options.context = tokens + flags.greedy;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
+  ASSIGN_OR_RETURN(LogitsFile file, LogitsFile::Create(flags.out, tokens, files->vocab_size(), flags.greedy));
+
+  const InterruptsSession interrupts(*session);
+  Progress progress("logits", ProgressUnit::kTokens);
+  std::vector<float> last(static_cast<size_t>(files->vocab_size()));
+  RETURN_IF_ERROR(session->Logits(prompt, [&](int64_t first, int64_t count, const float* logits) {
+    progress.Update(first + count, tokens + flags.greedy);
+    const float* const last_row = logits + (count - 1) * files->vocab_size();
+    std::copy_n(last_row, files->vocab_size(), last.begin());
+    return file.WriteRows(first, count, logits);
+  }));
+  for (int64_t step = 0; step < flags.greedy; ++step) {
+    const int32_t token = file.AddGreedy(last);
+    progress.Update(tokens + step + 1, tokens + flags.greedy);
+    if (step + 1 == flags.greedy) break;
+    RETURN_IF_ERROR(session->Append(token, [&](int64_t, int64_t, const float* logits) {
+      std::copy_n(logits, files->vocab_size(), last.begin());
+      return Status();
+    }));
+  }
+  RETURN_IF_ERROR(file.Finish());
+  return 0;
+}
+
+}  // namespace
+
+void AddLogits(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const verb = app.add_subcommand("logits", "write the logits of a prompt, to compare with a reference");
+  verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
+  CLI::Option* const prompt = verb->add_option("--prompt", flags->prompt.text, "text, encoded as it is");
+  AddPromptIdFlags(*verb, flags->prompt);
+  verb->add_option("--greedy", flags->greedy, "also continue greedily by N tokens (end tokens do not stop it)");
+  verb->add_option("--out", flags->out, "safetensors file: logits [T, V], greedy [N], margin [N]")->required();
+  AddEngineFlags(*verb, flags->engine);
+  verb->callback([flags, prompt, action] {
+    flags->prompt.text_given = prompt->count() > 0;
+    *action = [flags] { return Run(*flags); };
+  });
+}
+
+}  // namespace nunspark::cli

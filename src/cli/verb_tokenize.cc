@@ -1,0 +1,28 @@
+#include <memory>
+
+#include "cli/line_loop.h"
+#include "cli/verbs.h"
+#include "text/tokenizer/tokenize_lines.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace nunspark::cli {
+namespace {
+
+Result<int> Run(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, text::Tokenizer::Load(path));
+  RETURN_IF_ERROR(LoopOverLines([&](std::string_view line) { return text::TokenizeLine(*tokenizer, line); }));
+  return 0;
+}
+
+}  // namespace
+
+void AddTokenize(CLI::App& app, Action* action) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* const verb = app.add_subcommand("tokenize", "text to token ids and back, JSON lines from stdin to stdout");
+  verb->add_option("tokenizer", *path, "model folder, tokenizer.json, tokenizer.json.gz or tokenizer.model")->required();
+  verb->footer("In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional \"skip_special\": true\n"
+               "Out: {\"ids\": [...], \"tokens\": [...]} or {\"text\": S}; else {\"error\": {\"type\": T, \"message\": M}}");
+  verb->callback([path, action] { *action = [path] { return Run(*path); }; });
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,229 @@
+// The program as people and scripts use it.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include "base/json.h"
+#include "integration/support.h"
+#include "io/file.h"
+
+namespace nunspark::test {
+namespace {
+
+const std::string kBinary = NUNSPARK_BINARY;
+
+struct Ran {
+  int code;
+  std::string out, err;
+};
+
+Ran Nunspark(const std::string& arguments, const std::string& before = "") {
+  Ran ran;
+  ran.code = RunShell(before + kBinary + " " + arguments, &ran.out, &ran.err);
+  return ran;
+}
+
+Json JsonOf(const Ran& ran) {
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const Result<Json> json = ParseJson(ran.out, "output");
+  EXPECT_TRUE(json.ok()) << json.status().message() << "\n" << ran.out;
+  return json.ok() ? *json : Json();
+}
+
+// Exit 1 and one last line, "Error: ...", that holds every part.
+void ExpectError(const Ran& ran, std::initializer_list<const char*> parts) {
+  EXPECT_EQ(ran.code, 1) << ran.err;
+  const size_t start = ran.err.find("Error: ");
+  ASSERT_TRUE(start == 0 || (start != std::string::npos && ran.err[start - 1] == '\n')) << ran.err;
+  EXPECT_EQ(ran.err.find('\n', start), ran.err.size() - 1) << ran.err;
+  for (const char* part : parts) EXPECT_NE(ran.err.find(part, start), std::string::npos) << part << " in " << ran.err;
+}
+
+std::string Demo() { return ModelPath("demo-moe-4bit"); }
+
+TEST(CommandLine, VersionNamesCompilerAndInstructionSets) {
+  const Ran ran = Nunspark("--version");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_TRUE(std::regex_search(ran.out, std::regex("nunspark \\d+\\.\\d+\\.\\d+")));
+  EXPECT_NE(ran.out.find("compiler: "), std::string::npos);
+  EXPECT_NE(ran.out.find("scalar"), std::string::npos);
+}
+
+TEST(CommandLine, EveryVerbHasHelp) {
+  for (const char* verb : {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity"}) {
+    const Ran ran = Nunspark(std::string(verb) + " --help");
+    EXPECT_EQ(ran.code, 0) << verb;
+    EXPECT_NE(ran.out.find("--help"), std::string::npos) << verb;
+  }
+}
+
+TEST(CommandLine, WrongArgumentsExitWith2AndUsage) {
+  for (const char* arguments : {"", "frobnicate", "generate", "generate model --no-such-flag", "generate model --max-tokens many", "pack onlyone"}) {
+    const Ran ran = Nunspark(arguments);
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_NE(ran.err.find("Usage:"), std::string::npos) << arguments << "\n" << ran.err;
+    EXPECT_EQ(ran.out, "") << arguments;
+  }
+}
+
+TEST(CommandLine, ErrorsAreOneLineThatNamesTheNextStep) {
+  ExpectError(Nunspark("generate /does/not/exist --prompt x"), {"/does/not/exist"});
+  ExpectError(Nunspark("generate Qwen/Qwen3-0.6B --prompt x"), {"download is not built yet; give a folder"});
+  ExpectError(Nunspark("generate " + Demo()), {"no prompt given", "--prompt"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget 1"), {"below the floor", "--budget"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget lots"), {"--budget", "lots"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --numerics i16"), {"--numerics i16 is not built yet"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --kv f64"), {"--kv", "f64", "f16"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --max-tokens 5000"), {"2048"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --temp 1 --top-p 0"), {"top-p"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt-ids 1,2,x"), {"--prompt-ids", "'x'"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt-ids 1,4096"), {"4096", "vocabulary"});
+  ExpectError(Nunspark("verify " + Demo()), {"manifest.json"});
+}
+
+// Contract 1.2: checked before anything else.
+TEST(CommandLine, NgramWithAnotherDrafterIsRefusedFirst) {
+  ExpectError(Nunspark("generate /does/not/exist --ngram-draft --draft-model x"), {"--ngram-draft", "--draft-model"});
+}
+
+TEST(Generate, WritesTheTextAndANewLineToStdoutAndNoticesToStderr) {
+  const Ran ran = Nunspark("generate " + Demo() + " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 24");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(ran.out.starts_with("Once upon a time") || ran.out.size() > 20) << ran.out;
+  EXPECT_TRUE(ran.out.ends_with("\n"));
+  EXPECT_EQ(ran.out.find("<|"), std::string::npos);
+  EXPECT_NE(ran.err.find("Prompt -> 19 tokens\n"), std::string::npos) << ran.err;
+}
+
+TEST(Generate, PromptComesFromTextFileIdsOrStdin) {
+  const TempFolder temp;
+  std::ofstream(temp.path() + "/prompt.txt") << "Tell me a story.";
+  const std::string tail = " --max-tokens 12";
+  const std::string text = Nunspark("generate " + Demo() + " --prompt 'Tell me a story.'" + tail).out;
+  EXPECT_FALSE(text.empty());
+  EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt-file " + temp.path() + "/prompt.txt" + tail).out, text);
+  EXPECT_EQ(Nunspark("generate " + Demo() + tail, "printf 'Tell me a story.' | ").out, text);
+  EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt 'Tell me a story.' --prompt-ids 1,2,3" + tail).out, text);
+  const Json by_text = JsonOf(Nunspark("generate " + Demo() + " --json --prompt 'Tell me a story.'" + tail));
+  std::string ids;
+  for (const Json& id : by_text.Find("prompt_ids")->as_array()) ids += (ids.empty() ? "" : ",") + std::to_string(id.as_int());
+  EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt-ids " + ids + tail).out, text);
+  std::ofstream(temp.path() + "/ids.txt") << ids;
+  EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt-ids-file " + temp.path() + "/ids.txt" + tail).out, text);
+}
+
+TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
+  const Json json = JsonOf(Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 8 --json --budget 3.7MB"));
+  for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "timings", "memory", "io", "cache", "bound"}) {
+    EXPECT_NE(json.Find(key), nullptr) << key;
+  }
+  for (const char* key : {"load_s", "prompt_s", "prompt_tokens", "first_token_s", "decode_s", "decode_tokens", "decode_tok_per_s",
+                          "decode_tok_per_s_second_half"}) {
+    EXPECT_NE(json.Find("timings")->Find(key), nullptr) << key;
+  }
+  for (const char* key : {"peak_bytes", "plan_bytes", "budget_bytes"}) EXPECT_NE(json.Find("memory")->Find(key), nullptr) << key;
+  for (const char* key : {"bytes_read", "bytes_per_token", "stall_share", "bandwidth_achieved", "bandwidth_probed"}) {
+    EXPECT_NE(json.Find("io")->Find(key), nullptr) << key;
+  }
+  EXPECT_NE(json.Find("cache")->Find("expert")->Find("hits"), nullptr);
+  EXPECT_EQ(json.Find("memory")->Find("budget_bytes")->as_int(), 3700000);
+  EXPECT_GT(json.Find("io")->Find("bytes_read")->as_int(), 0);
+  // The process stays inside its own plan.
+  EXPECT_LE(json.Find("memory")->Find("peak_bytes")->as_int(), json.Find("memory")->Find("plan_bytes")->as_int());
+}
+
+TEST(Generate, MetricsHaveTheContractsLayout) {
+  const Ran ran = Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 8 --metrics --budget 3.7MB");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  for (const char* line : {"\n\n--- metrics ---\n", "\nbudget                : 3\\.7MB  \\(0\\.00 GB\\)\n",
+                           "\ngenerated tokens      : \\d+ in \\d+\\.\\ds  \\(\\d+\\.\\d\\d tok/s, prefetch=on\\)\n",
+                           "\npeak unified memory   : \\d+\\.\\d\\d GB\n", "\nresident weight peak  : \\d+\\.\\d\\d GB  \\(of \\d+\\.\\d\\d GB model\\)\n",
+                           "\ncache hits / misses   : \\d+ / \\d+\n", "\nkv-budget             : 1TB  \\(1000\\.00 GB\\)\n",
+                           "\nkv resident peak      : \\d+\\.\\d\\d GB\n", "\nkv hits / misses      : \\d+ / \\d+\n",
+                           "\nbytes / token         : ", "\nstall share           : ", "\nread bandwidth        : "}) {
+    EXPECT_TRUE(std::regex_search(ran.out, std::regex(line))) << line << "\n" << ran.out;
+  }
+}
+
+// Flags of the original that cannot change the tokens are taken and do not.
+TEST(Generate, FlagsThatChangeNothingChangeNothing) {
+  const std::string base = "generate " + Demo() + " --prompt Hello --max-tokens 10";
+  const std::string text = Nunspark(base).out;
+  for (const char* flags : {"--no-prefetch", "--io-threads 4", "--warm-window 3", "--kv-budget 1GB", "--kv-group-size 32", "--no-wire",
+                            "--compact-scatter", "--eval-window 3", "--no-expert-prefetch", "--expert-prefetch", "--lookahead",
+                            "--no-lookahead", "--accept-top-k 1", "--num-draft-tokens 4", "--ngram-max 2", "--no-ngram-adaptive",
+                            "--expert-cache-frac 0.5", "--budget AUTO", "--budget 3MB", "--threads 1", "--io pread", "--prefill-chunk 2"}) {
+    const Ran ran = Nunspark(base + " " + flags);
+    EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
+    EXPECT_EQ(ran.out, text) << flags;
+  }
+  for (const char* flags : {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2", "--expert-trace t",
+                            "--kv-budget 1"}) {
+    ExpectError(Nunspark(base + " " + flags), {"not built yet"});
+  }
+}
+
+TEST(Generate, SampledTextFollowsTheSeed) {
+  const std::string base = "generate " + Demo() + " --prompt 'Tell me a story.' --max-tokens 40 --temp 1 ";
+  const std::string first = Nunspark(base + "--seed 1").out;
+  EXPECT_EQ(Nunspark(base + "--seed 1 --budget 3MB --threads 1").out, first);
+  EXPECT_NE(Nunspark(base + "--seed 2").out, first);
+}
+
+TEST(Generate, StopsAtAnEndTokenUnlessToldNotTo) {
+  const Json golden = ParseJson(ReadWholeFile(Demo() + "/golden.json").value(), "golden").value();
+  for (const Json& entry : golden.Find("cases")->as_array()) {
+    const int64_t last = entry.Find("greedy_ids")->as_array().back().as_int();
+    if (last != 4095 && last != 4093) continue;
+    std::string ids;
+    for (const Json& id : entry.Find("prompt_ids")->as_array()) ids += std::to_string(id.as_int()) + ",";
+    const std::string base = "generate " + Demo() + " --max-tokens 200 --json --prompt-ids " + ids;
+    const Json stopped = JsonOf(Nunspark(base));
+    EXPECT_EQ(stopped.Find("finish_reason")->as_string(), "stop");
+    EXPECT_EQ(stopped.Find("ids")->as_array().back().as_int(), last);
+    const Json on = JsonOf(Nunspark(base + " --ignore-eos"));
+    EXPECT_EQ(on.Find("finish_reason")->as_string(), "length");
+    EXPECT_EQ(on.Find("ids")->as_array().size(), 200u);
+    return;
+  }
+  FAIL() << "no case of the golden file stops";
+}
+
+TEST(Inspect, SaysWhatABudgetWouldHold) {
+  const Json json = JsonOf(Nunspark("inspect " + Demo() + " --budget 3.7MB --json --pieces"));
+  EXPECT_EQ(json.Find("model_type")->as_string(), "qwen3_moe");
+  EXPECT_EQ(json.Find("pieces")->as_array().size(), 1u + 7 * 17 + 1);
+  EXPECT_NEAR(json.Find("parameters")->as_double(), 19.9e6, 0.1e6);
+  EXPECT_LT(json.Find("plan")->Find("floor_bytes")->as_int(), 3700000);
+  const Ran text = Nunspark("inspect " + Demo() + " --budget 3.7MB");
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("experts"), std::string::npos);
+}
+
+// Design section 4 and the memory bar, with the kernel as judge where the rig is there and we are root.
+TEST(Memory, StaysInsideALimitOfItsPlanPlus16MB) {
+  if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to make a memory limit";
+  const std::string arguments = "generate " + Demo() + " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 96 --budget 3.7MB --json";
+  const Json free_run = JsonOf(Nunspark(arguments));
+  const int64_t plan = free_run.Find("memory")->Find("plan_bytes")->as_int();
+  std::string out, err;
+  const int code = RunShell(SharedPath("rig/limit") + " --mem " + std::to_string(plan + 16'000'000) + " --evict " + Demo() + " -- " + kBinary +
+                                " " + arguments,
+                            &out, &err);
+  EXPECT_EQ(code, 0) << err;
+  const size_t line = err.rfind("\n{");
+  ASSERT_NE(line, std::string::npos) << err;
+  const Json limits = ParseJson(err.substr(line + 1), "limit").value();
+  EXPECT_EQ(limits.Find("oom_kills")->as_int(), 0);
+  const int64_t limited_plan = ParseJson(out, "output").value().Find("memory")->Find("plan_bytes")->as_int();
+  EXPECT_LE(limits.Find("rss_peak")->as_int(), limited_plan);
+  EXPECT_EQ(*ParseJson(out, "output").value().Find("ids"), *free_run.Find("ids"));
+}
+
+}  // namespace
+}  // namespace nunspark::test
