@@ -60,16 +60,20 @@ void AddedTokens::Add(const std::vector<AddedToken>& tokens, const Vocabulary& v
     if (known != by_content_.end() && SameToken(by_id_.at(known->second), token)) continue;
     TokenId id = vocabulary.Find(token.content);
     if (id == kNoToken) id = NextId(vocabulary);
-    if (id > kVocabIdMax) continue;
-    by_content_[token.content] = id;
-    by_id_[id] = token;
-    id_max_ = std::max(id_max_, id);
-    id_end_ = std::max(id_end_, id + 1);
-    if (token.special) {
-      if (special_contents_.insert(token.content).second) specials_.push_back(token);
-    } else {
-      others_.push_back(token);
-    }
+    if (id <= kVocabIdMax) AddWithId(token, id);
+  }
+}
+
+void AddedTokens::AddWithId(const AddedToken& token, TokenId id) {
+  by_content_[token.content] = id;
+  by_id_[id] = token;
+  by_id_[id].text = token.content;
+  id_max_ = std::max(id_max_, id);
+  id_end_ = std::max(id_end_, id + 1);
+  if (token.special) {
+    if (special_contents_.insert(token.content).second) specials_.push_back(token);
+  } else {
+    others_.push_back(token);
   }
 }
 
@@ -85,8 +89,10 @@ Status AddedTokens::Finish(const Normalizer& normalizer, const Vocabulary& vocab
       std::string_view pattern = token.content;
       if (token.normalized) {
         std::string storage;
-        ASSIGN_OR_RETURN(const std::string_view normal, normalizer.Run(token.content, storage));
-        pattern = normalized_texts.emplace_back(normal);
+        ASSIGN_OR_RETURN(const Normalizer::Normalized normal, normalizer.Run(token.content, storage));
+        pattern = normalized_texts.emplace_back(normal.text);
+        // The reference decodes such a token to what it is looked for as.
+        by_id_.at(by_content_.at(token.content)).text = normal.text;
       }
       if (pattern.empty()) continue;
       matcher.first_bytes.set(static_cast<uint8_t>(pattern[0]));
@@ -95,7 +101,7 @@ Status AddedTokens::Finish(const Normalizer& normalizer, const Vocabulary& vocab
     }
   }
   special_ids_.assign(static_cast<size_t>(std::max(id_end_, vocabulary.id_end())), false);
-  for (const auto& [id, token] : by_id_) special_ids_[static_cast<size_t>(id)] = special_contents_.contains(token.content);
+  for (const auto& [id, token] : by_id_) special_ids_[static_cast<size_t>(id)] = special_contents_.contains(token.text);
   for (const std::string& content : special_contents_) {
     const TokenId id = vocabulary.Find(content);
     if (id != kNoToken && !by_id_.contains(id)) special_ids_[static_cast<size_t>(id)] = true;
@@ -134,13 +140,14 @@ void AddedTokens::Extract(Stage stage, std::string_view text, std::vector<Segmen
     size_t end = at + bytes;
     at = end;
     if (token.single_word && (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
-    // Space that the token before has swallowed is not swallowed again, but a token that lies in it still counts.
     if (token.lstrip) begin = std::max(SpaceBegin(text, begin), text_begin);
     if (token.rstrip) end = SpaceEnd(text, end);
     if (text_begin < begin) {
       segments.push_back({kNoToken, {static_cast<uint32_t>(text_begin), static_cast<uint32_t>(begin)}});
     }
-    segments.push_back({id, {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}});
+    // A token that lies in space which the token before has swallowed counts again - unless its own lstrip leaves
+    // nothing of it. Odd, but that is how the reference has it.
+    if (begin < end) segments.push_back({id, {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}});
     text_begin = end;
   }
   if (text_begin != text.size()) segments.push_back({kNoToken, {static_cast<uint32_t>(text_begin), size}});

@@ -23,6 +23,7 @@ struct AddedToken {
   bool lstrip = false;       // swallows the white space before it
   bool rstrip = false;       // ... and after it
   bool normalized = false;   // is looked for in the normalised text
+  std::string text;          // what the id decodes to: the content, normalised where `normalized` says so
 };
 
 // A part of a text: a token that was recognised, or text between tokens.
@@ -37,6 +38,9 @@ class AddedTokens {
   // the largest id, whatever the file says: that is what the reference does.
   void Add(const std::vector<AddedToken>& tokens, const Vocabulary& vocabulary);
 
+  // Adds a token under a given id. REQUIRES: 0 <= id <= kVocabIdMax.
+  void AddWithId(const AddedToken& token, TokenId id);
+
   // Builds the search structures. Errors: as Normalizer::Run.
   Status Finish(const Normalizer& normalizer, const Vocabulary& vocabulary);
 
@@ -48,7 +52,8 @@ class AddedTokens {
   // By id, or nullptr.
   const AddedToken* ById(TokenId id) const;
   TokenId Find(std::string_view content) const;
-  // Whether the token leaves the text when specials are skipped. Decided by its text, as the reference does.
+  // Whether the token leaves the text when specials are skipped. Decided by its text,
+  // as the reference does: a token that the normalizer changes is none.
   bool IsSpecialId(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < special_ids_.size() && special_ids_[static_cast<size_t>(id)]; }
   TokenId id_end() const { return id_end_; }
   int64_t memory_bytes() const;

@@ -64,13 +64,16 @@ void Bpe::BuildMergeTable(std::span<const MergeRule> rules) {
   const size_t slots = std::bit_ceil(rules.size() * 2 + 2);
   pairs_shift_ = 64 - std::countr_zero(slots);
   pairs_.assign(slots, kEmptyPair);
-  results_.resize(rules.size());
-  for (size_t rank = 0; rank < rules.size(); ++rank) {
-    const uint64_t key = PairKey(static_cast<uint32_t>(rules[rank].left), static_cast<uint32_t>(rules[rank].right));
-    results_[rank] = rules[rank].result;
+  uint32_t rank_end = 0;
+  for (const MergeRule& rule : rules) rank_end = std::max(rank_end, rule.rank + 1);
+  CHECK(rank_end <= kMergesMax);
+  results_.assign(rank_end, kNoToken);
+  for (const MergeRule& rule : rules) {
+    const uint64_t key = PairKey(static_cast<uint32_t>(rule.left), static_cast<uint32_t>(rule.right));
+    results_[rule.rank] = rule.result;
     size_t at = HashPair(key) >> pairs_shift_;
     while (pairs_[at] != kEmptyPair && pairs_[at] >> kRankBits != key) at = (at + 1) & (slots - 1);
-    pairs_[at] = key << kRankBits | rank;
+    pairs_[at] = key << kRankBits | rule.rank;
   }
 }
 

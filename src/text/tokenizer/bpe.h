@@ -14,13 +14,16 @@
 
 namespace nunspark::text {
 
-// left + right -> result. The rank of a rule is its place in the list; of equal pairs the last one counts.
+// left + right -> result; low ranks first, the leftmost place of equal ranks. Of equal pairs the last rule counts.
+// Rules of one rank have one result.
 struct MergeRule {
   TokenId left;
   TokenId right;
   TokenId result;
+  uint32_t rank;
 };
 
+// Both the number of rules and their ranks are below this.
 inline constexpr size_t kMergesMax = (size_t{1} << 22) - 1;
 
 // What one symbol is before any merge.
@@ -43,7 +46,7 @@ struct BpeOptions {
 class Bpe final : public Model {
  public:
   // `keys` maps texts (raw bytes for kByte) to ids and must outlive the model.
-  // REQUIRES: ids of rules are in [0, kVocabIdMax], rules.size() <= kMergesMax.
+  // REQUIRES: ids of rules are in [0, kVocabIdMax], ranks below kMergesMax.
   Bpe(const Vocabulary& keys, std::span<const MergeRule> rules, BpeOptions options);
 
   Status Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch& scratch,

@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/valid_utf8.h"
 
 namespace nunspark::text {
@@ -61,6 +62,20 @@ class ByteLevelStage final : public Stage {
   std::string bytes_;  // not handed on yet: at most an incomplete character
 };
 
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// The byte of a "<0xNN>" token, -1 for other texts.
+int ByteOfToken(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const int high = token[3] == '+' ? 0 : HexDigit(token[3]);  // the reference's number parser takes a plus sign
+  const int low = HexDigit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 // "<0xNN>" tokens: a run of them is the text it encodes, or one replacement character a byte when it is not UTF-8. So
 // nothing of a run is certain before its end.
 class ByteFallbackStage final : public Stage {
@@ -70,7 +85,7 @@ class ByteFallbackStage final : public Stage {
   void Text(std::string_view part) override { token_ += part; }
 
   void EndToken() override {
-    const int byte = ByteOf(token_);
+    const int byte = ByteOfToken(token_);
     if (byte >= 0) {
       run_ += static_cast<char>(byte);
     } else {
@@ -87,19 +102,6 @@ class ByteFallbackStage final : public Stage {
   }
 
  private:
-  static int HexDigit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  }
-
-  static int ByteOf(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-    const int high = token[3] == '+' ? 0 : HexDigit(token[3]);  // the reference's number parser takes a plus sign
-    const int low = HexDigit(token[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-  }
-
   void EndRun() {
     if (run_.empty()) return;
     if (IsValidUtf8(run_)) {
@@ -231,6 +233,88 @@ class MetaspaceStage final : public Stage {
   bool first_ = true;
 };
 
+// SentencePiece's own decoding: spaces come back, the dummy prefix goes, bytes become characters one by one.
+class SentencePieceStage final : public Stage {
+ public:
+  SentencePieceStage(const Decoder::SentencePieceStep& step, Stage& next) : step_(step), next_(next) {}
+
+  void Text(std::string_view part) override { token_ += part; }
+
+  void EndToken() override {
+    const int byte = step_.has_bytes ? ByteOfToken(token_) : -1;
+    if (byte >= 0) {
+      bytes_ += static_cast<char>(byte);
+      EmitBytes(Rest::kWaits);
+    } else {
+      EmitBytes(Rest::kIsBad);
+      if (dropped_ || any_text_) at_start_ = false;
+      EmitPiece();
+    }
+    token_.clear();
+  }
+
+  void Finish() override {
+    EmitBytes(Rest::kIsBad);
+    next_.EndToken();
+    next_.Finish();
+  }
+
+ private:
+  enum class Rest { kWaits, kIsBad };
+
+  void Emit(std::string_view text) {
+    any_text_ = any_text_ || !text.empty();
+    next_.Text(text);
+  }
+
+  void EmitPiece() {
+    dropped_ = false;
+    const auto replaced = step_.replaced.find(token_);
+    if (replaced != step_.replaced.end()) {
+      Emit(replaced->second);
+      return;
+    }
+    std::string_view piece = token_;
+    if (at_start_ && (step_.drops_first_space || step_.drops_leading_spaces) && piece.starts_with(kSpmSpace)) {
+      piece.remove_prefix(kSpmSpace.size());
+      dropped_ = !step_.drops_leading_spaces;
+    }
+    for (size_t at = 0;;) {
+      const size_t found = piece.find(kSpmSpace, at);
+      Emit(piece.substr(at, found - at));
+      if (found == std::string_view::npos) break;
+      Emit(" ");
+      at = found + kSpmSpace.size();
+    }
+  }
+
+  // Complete characters, and one replacement character for every byte that begins none.
+  void EmitBytes(Rest rest) {
+    size_t at = 0;
+    while (at < bytes_.size()) {
+      const Utf8Char c = DecodeUtf8(bytes_, at);
+      if (c.valid) {
+        Emit(std::string_view(bytes_).substr(at, c.bytes));
+        at += c.bytes;
+        continue;
+      }
+      const std::string_view left = std::string_view(bytes_).substr(at);
+      if (rest == Rest::kWaits && IncompleteUtf8Suffix(left) == left.size()) break;
+      Emit(kReplacementCharacter);
+      ++at;
+    }
+    bytes_.erase(0, at);
+  }
+
+  const Decoder::SentencePieceStep& step_;
+  Stage& next_;
+  std::string token_;
+  std::string bytes_;
+  bool at_start_ = true;
+  bool dropped_ = false;   // the last piece lost the dummy prefix
+  bool any_text_ = false;
+};
+
 std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
   struct Maker {
     Stage& next;
@@ -243,6 +327,9 @@ std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
     std::unique_ptr<Stage> operator()(const Decoder::StripStep& s) const { return std::make_unique<StripStage>(s, next); }
     std::unique_ptr<Stage> operator()(const Decoder::MetaspaceStep& s) const {
       return std::make_unique<MetaspaceStage>(s, next);
+    }
+    std::unique_ptr<Stage> operator()(const Decoder::SentencePieceStep& s) const {
+      return std::make_unique<SentencePieceStage>(s, next);
     }
   };
   return std::visit(Maker{next}, step);
@@ -297,6 +384,13 @@ Decoder Decoder::ByteLevel() {
   Decoder decoder;
   decoder.joins_with_spaces_ = false;
   decoder.steps_.emplace_back(ByteLevelStep{});
+  return decoder;
+}
+
+Decoder Decoder::SentencePiece(SentencePieceStep step) {
+  Decoder decoder;
+  decoder.joins_with_spaces_ = false;
+  decoder.steps_.emplace_back(std::move(step));
   return decoder;
 }
 

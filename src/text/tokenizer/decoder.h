@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,14 @@ class Decoder {
   // `section` is the file's "decoder". Errors: kDataLoss, kUnsupported.
   static Result<Decoder> FromJson(const JsonSection& section);
   static Decoder ByteLevel();
+  // The decoding of a SentencePiece model.
+  struct SentencePieceStep {
+    std::unordered_map<std::string, std::string> replaced;  // control tokens by nothing, the unknown one by its surface
+    bool has_bytes;             // "<0xNN>" tokens are bytes
+    bool drops_first_space;     // the dummy prefix
+    bool drops_leading_spaces;  // of all leading tokens
+  };
+  static Decoder SentencePiece(SentencePieceStep step);
 
   std::unique_ptr<DecodeRun> NewRun() const;
 
@@ -52,7 +61,8 @@ class Decoder {
     std::string replacement;
     bool drops_first;
   };
-  using Step = std::variant<ByteLevelStep, ByteFallbackStep, FuseStep, ReplaceStep, StripStep, MetaspaceStep>;
+  using Step = std::variant<ByteLevelStep, ByteFallbackStep, FuseStep, ReplaceStep, StripStep, MetaspaceStep,
+                            SentencePieceStep>;
 
  private:
   Status AppendSteps(const JsonSection& section, int depth);

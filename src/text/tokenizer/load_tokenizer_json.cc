@@ -234,7 +234,7 @@ class Reader {
                                    JsonQuote(left_id == kNoToken ? left : right)));
     }
     // The product is looked up once all options are known (a prefix may have to be cut off).
-    fields_.rules.push_back({left_id, right_id, kNoToken});
+    fields_.rules.push_back({left_id, right_id, kNoToken, static_cast<uint32_t>(index)});
     return Status();
   }
 
@@ -348,7 +348,7 @@ class Reader {
       product += right.substr(std::min(prefix_bytes, right.size()));
       rule.result = parts_.vocabulary->Find(product);
       if (rule.result == kNoToken) {
-        return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(i), JsonQuote(product)));
+        return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(rule.rank), JsonQuote(product)));
       }
     }
     return Status();

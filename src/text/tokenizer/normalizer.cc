@@ -43,6 +43,12 @@ Result<Normalizer> Normalizer::FromJson(const JsonSection& section) {
   return normalizer;
 }
 
+Normalizer Normalizer::FromSentencePiece(std::shared_ptr<const SpmNormalizer> spm) {
+  Normalizer normalizer;
+  normalizer.steps_.emplace_back(SentencePiece{std::move(spm)});
+  return normalizer;
+}
+
 Status Normalizer::AppendSteps(const JsonSection& section, int depth) {
   if (depth > kDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
   ASSIGN_OR_RETURN(const std::string type, section.String("type"));
@@ -98,42 +104,45 @@ int64_t Normalizer::memory_bytes() const {
   int64_t bytes = 0;
   for (const Step& step : steps_) {
     if (const auto* precompiled = std::get_if<Precompiled>(&step)) bytes += precompiled->map->memory_bytes();
+    if (const auto* spm = std::get_if<SentencePiece>(&step)) bytes += spm->normalizer->memory_bytes();
   }
   return bytes;
 }
 
-Result<std::string_view> Normalizer::Run(std::string_view text, std::string& storage) const {
+Result<Normalizer::Normalized> Normalizer::Run(std::string_view text, std::string& storage) const {
+  bool keeps_front = true;
   std::string next;
   for (const Step& step : steps_) {
     next.clear();
-    ASSIGN_OR_RETURN(const bool changed,
+    ASSIGN_OR_RETURN(const Change change,
                      std::visit([&](const auto& chosen) { return Apply(chosen, text, next); }, step));
     if (next.size() > kTextBytesMax) {
       return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
     }
-    if (!changed) continue;
+    if (change == Change::kNone) continue;
+    if (change == Change::kTextAndFront) keeps_front = false;
     std::swap(storage, next);
     text = storage;
   }
-  return text;
+  return Normalized{text, keeps_front};
 }
 
-Result<bool> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out) {
-  return Normalize(step, text, out);
+Result<Normalizer::Change> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out) {
+  return Normalize(step, text, out) ? Change::kText : Change::kNone;
 }
 
-Result<bool> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out) {
-  if (text.empty()) return false;
+Result<Normalizer::Change> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out) {
+  if (text.empty()) return Change::kNone;
   out.reserve(step.text.size() + text.size());
   out += step.text;
   out += text;
-  return true;
+  return Change::kText;
 }
 
-Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out) {
+Result<Normalizer::Change> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out) {
   std::vector<Span> matches;
   RETURN_IF_ERROR(step.pattern.FindMatches(text, {0, static_cast<uint32_t>(text.size())}, matches));
-  if (matches.empty()) return false;
+  if (matches.empty()) return Change::kNone;
   if (text.size() + matches.size() * step.content.size() > 2 * kTextBytesMax) {
     return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
   }
@@ -145,30 +154,37 @@ Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::
     at = match.end;
   }
   out.append(text, at, text.size() - at);
-  return true;
+  const bool removes_front = matches[0].begin == 0 && matches[0].end > 0 && step.content.empty();
+  return removes_front ? Change::kTextAndFront : Change::kText;
 }
 
-Result<bool> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out) {
+Result<Normalizer::Change> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out) {
   std::string_view stripped = text;
   if (step.left) stripped = TrimLeft(stripped);
+  const bool removes_front = stripped.size() != text.size();
   if (step.right) stripped = TrimRight(stripped);
-  if (stripped.size() == text.size()) return false;
+  if (stripped.size() == text.size()) return Change::kNone;
   out = stripped;
-  return true;
+  return removes_front ? Change::kTextAndFront : Change::kText;
 }
 
-Result<bool> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out) {
+Result<Normalizer::Change> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out) {
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     uint32_t bytes = 0;
     AppendLowercase(DecodeValidUtf8(text.data() + at, bytes), out);
     at += bytes;
   }
-  return true;
+  return Change::kText;
 }
 
-Result<bool> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out) {
-  return step.map->RewriteGraphemes(text, out);
+Result<Normalizer::Change> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out) {
+  return step.map->RewriteGraphemes(text, out) ? Change::kText : Change::kNone;
+}
+
+Result<Normalizer::Change> Normalizer::Apply(const SentencePiece& step, std::string_view text, std::string& out) {
+  step.normalizer->Run(text, out);
+  return Change::kText;
 }
 
 }  // namespace nunspark::text

@@ -10,6 +10,7 @@
 
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/normal_form.h"
+#include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/splitter.h"
 
 namespace nunspark::text {
@@ -22,14 +23,21 @@ class Normalizer {
   // `section` is the file's "normalizer". Errors: kDataLoss, kUnsupported.
   static Result<Normalizer> FromJson(const JsonSection& section);
 
+  // The normalizer of a SentencePiece model.
+  static Normalizer FromSentencePiece(std::shared_ptr<const SpmNormalizer> normalizer);
+
   bool empty() const { return steps_.empty(); }
 
   // Bytes that Prepend steps put before a text, which belong to its first character.
   uint32_t PrefixBytes() const;
 
+  struct Normalized {
+    std::string_view text;
+    bool keeps_front;  // whether its first character still stands for the original's first
+  };
   // The normal form of `text` (valid UTF-8). It may be `text` itself or lie in `storage`.
   // Errors: as Regex::FindMatches; kResourceExhausted when the text grows beyond kTextBytesMax.
-  Result<std::string_view> Run(std::string_view text, std::string& storage) const;
+  Result<Normalized> Run(std::string_view text, std::string& storage) const;
 
   int64_t memory_bytes() const;
 
@@ -49,17 +57,22 @@ class Normalizer {
   struct Precompiled {
     std::shared_ptr<const Charsmap> map;  // shared: steps are copied with the normalizer, the map is large
   };
-  using Step = std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, Precompiled>;
+  struct SentencePiece {
+    std::shared_ptr<const SpmNormalizer> normalizer;  // shared as above
+  };
+  using Step = std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, Precompiled, SentencePiece>;
 
   Status AppendSteps(const JsonSection& section, int depth);
 
-  // Each writes the normal form of `text` to `out` (empty before) and gives true, or gives false for "unchanged".
-  static Result<bool> Apply(const NormalForm& step, std::string_view text, std::string& out);
-  static Result<bool> Apply(const Prepend& step, std::string_view text, std::string& out);
-  static Result<bool> Apply(const Replace& step, std::string_view text, std::string& out);
-  static Result<bool> Apply(const Strip& step, std::string_view text, std::string& out);
-  static Result<bool> Apply(const Lowercase& step, std::string_view text, std::string& out);
-  static Result<bool> Apply(const Precompiled& step, std::string_view text, std::string& out);
+  enum class Change { kNone, kText, kTextAndFront };
+  // Each writes the normal form of `text` to `out` (empty before) unless it gives kNone.
+  static Result<Change> Apply(const NormalForm& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const Prepend& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const Replace& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const Strip& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const Lowercase& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const Precompiled& step, std::string_view text, std::string& out);
+  static Result<Change> Apply(const SentencePiece& step, std::string_view text, std::string& out);
 
   std::vector<Step> steps_;
 };

@@ -60,9 +60,10 @@ Status PipelineTokenizer::EncodeText(std::string_view text, std::vector<TokenId>
       continue;
     }
     const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
-    ASSIGN_OR_RETURN(const std::string_view normal, parts_.normalizer.Run(part, work.normalized));
-    const uint32_t origin_end = segment.span.begin == 0 ? parts_.normalizer.PrefixBytes() + 1 : 0;
-    RETURN_IF_ERROR(EncodeNormalized(normal, origin_end, work, ids));
+    ASSIGN_OR_RETURN(const Normalizer::Normalized normal, parts_.normalizer.Run(part, work.normalized));
+    const bool at_origin = segment.span.begin == 0 && normal.keeps_front;
+    const uint32_t origin_end = at_origin ? parts_.normalizer.PrefixBytes() + 1 : 0;
+    RETURN_IF_ERROR(EncodeNormalized(normal.text, origin_end, work, ids));
   }
   return Status();
 }
@@ -105,7 +106,7 @@ std::string PipelineTokenizer::Decode(std::span<const TokenId> ids, SkipSpecials
 
 std::string_view PipelineTokenizer::TokenText(TokenId id) const {
   const AddedToken* added = parts_.added.ById(id);
-  return added != nullptr ? std::string_view(added->content) : parts_.vocabulary->Text(id);
+  return added != nullptr ? std::string_view(added->text) : parts_.vocabulary->Text(id);
 }
 
 std::optional<TokenId> PipelineTokenizer::FindToken(std::string_view token_text) const {
@@ -117,7 +118,10 @@ std::optional<TokenId> PipelineTokenizer::FindToken(std::string_view token_text)
 
 TokenId PipelineTokenizer::vocab_size() const { return std::max(parts_.vocabulary->id_end(), parts_.added.id_end()); }
 
-bool PipelineTokenizer::IsSpecial(TokenId id) const { return parts_.added.IsSpecialId(id); }
+bool PipelineTokenizer::IsSpecial(TokenId id) const {
+  if (parts_.added.IsSpecialId(id)) return true;
+  return id >= 0 && static_cast<size_t>(id) < parts_.control_ids.size() && parts_.control_ids[static_cast<size_t>(id)];
+}
 
 int64_t PipelineTokenizer::memory_bytes() const {
   return static_cast<int64_t>(sizeof(*this)) + parts_.vocabulary->memory_bytes() +

@@ -27,6 +27,7 @@ struct PipelineParts {
   std::unique_ptr<Model> model;
   PostProcessor post_processor;
   Decoder decoder;
+  std::vector<bool> control_ids;          // specials that are no added tokens, of SentencePiece models
 };
 
 class PipelineTokenizer final : public Tokenizer {

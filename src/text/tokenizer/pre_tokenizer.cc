@@ -17,7 +17,8 @@ std::string_view TextOf(const PieceList& list, Span piece) {
   return list.text.substr(piece.begin, piece.end - piece.begin);
 }
 
-// Replaces the text by what `rewrite(piece, at_origin, out)` appends for every piece.
+// Replaces the text by what `rewrite(piece, at_origin, out)` appends for every piece; it gives the bytes that it put
+// before the piece's own first character, and that belong to it.
 template <typename Rewrite>
 Status RewritePieces(PieceList& list, Rewrite rewrite) {
   list.storage_spare.clear();
@@ -26,13 +27,13 @@ Status RewritePieces(PieceList& list, Rewrite rewrite) {
   for (const Span& piece : list.pieces) {
     const uint32_t begin = static_cast<uint32_t>(list.storage_spare.size());
     const bool at_origin = piece.begin < list.origin_end;
-    rewrite(TextOf(list, piece), at_origin, list.storage_spare);
+    const size_t prefix_bytes = rewrite(TextOf(list, piece), at_origin, list.storage_spare);
     if (list.storage_spare.size() > kTextBytesMax) {
       return ResourceExhaustedError(fmt::format("the text grows beyond {} bytes while it is prepared", kTextBytesMax));
     }
     const uint32_t end = static_cast<uint32_t>(list.storage_spare.size());
     if (begin == end) continue;
-    if (at_origin) origin_end = begin + 1;
+    if (at_origin) origin_end = begin + static_cast<uint32_t>(prefix_bytes) + 1;
     list.pieces_spare.push_back({begin, end});
   }
   std::swap(list.storage, list.storage_spare);
@@ -181,19 +182,25 @@ Status PreTokenizer::Apply(const Split& step, PieceList& list) {
 
 Status PreTokenizer::Apply(const AddPrefixSpace&, PieceList& list) {
   return RewritePieces(list, [](std::string_view piece, bool, std::string& out) {
-    if (piece[0] != ' ') out += ' ';
+    const bool prefix = piece[0] != ' ';
+    if (prefix) out += ' ';
     out += piece;
+    return size_t{prefix ? 1u : 0u};
   });
 }
 
 Status PreTokenizer::Apply(const MapBytes&, PieceList& list) {
-  return RewritePieces(list, [](std::string_view piece, bool, std::string& out) { text::AppendByteLevel(piece, out); });
+  return RewritePieces(list, [](std::string_view piece, bool, std::string& out) {
+    text::AppendByteLevel(piece, out);
+    return size_t{0};
+  });
 }
 
 Status PreTokenizer::Apply(const Metaspace& step, PieceList& list) {
   return RewritePieces(list, [&step](std::string_view piece, bool at_origin, std::string& out) {
-    const bool prepend = step.scheme == PrependScheme::kAlways || (step.scheme == PrependScheme::kFirst && at_origin);
-    if (prepend && piece[0] != ' ' && !piece.starts_with(step.replacement)) out += step.replacement;
+    const bool wanted = step.scheme == PrependScheme::kAlways || (step.scheme == PrependScheme::kFirst && at_origin);
+    const bool prepend = wanted && piece[0] != ' ' && !piece.starts_with(step.replacement);
+    if (prepend) out += step.replacement;
     for (const char c : piece) {
       if (c == ' ') {
         out += step.replacement;
@@ -201,6 +208,7 @@ Status PreTokenizer::Apply(const Metaspace& step, PieceList& list) {
         out += c;
       }
     }
+    return prepend ? step.replacement.size() : 0;
   });
 }
 

@@ -230,7 +230,8 @@ class Rewriter {
       negated = negated == Negated::kYes ? Negated::kNo : Negated::kYes;
       name.remove_prefix(1);
     }
-    const Ranges ranges = PropertyRanges(name);
+    const bool word_outside = depth_ == 0 && NormalName(name) == "word";
+    const Ranges ranges = word_outside ? WordRangesOutsideBrackets() : PropertyRanges(name);
     if (ranges.empty()) {
       Copy(end + 1 - at_);
     } else {
