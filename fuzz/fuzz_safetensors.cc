@@ -1,5 +1,5 @@
-// safetensors headers. The first two bytes choose how the file's size relates to what follows: the interesting size is the
-// one that the header itself asks for, which blind mutation would never hit.
+// safetensors headers. The first two bytes choose how the file's size relates to what follows: the interesting size is
+// the one that the header itself asks for, which blind mutation would never hit.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -43,17 +43,19 @@ bool LooksLikeRepositoryId(std::string_view text) {
 Status CheckFolder(const std::string& folder) {
   if (FolderExists(folder)) return Status();
   if (FileExists(folder)) {
-    return InvalidArgumentError(fmt::format("{} is a file; expected a model folder (a pack, or a checkpoint with "
-                                            "config.json and model*.safetensors)",
-                                            folder));
+    return InvalidArgumentError(
+        fmt::format("{} is a file; expected a model folder (a pack, or a checkpoint with "
+                    "config.json and model*.safetensors)",
+                    folder));
   }
   if (LooksLikeRepositoryId(folder)) {
-    return NotFoundError(fmt::format("no folder {}; if it is a repository id: download is not built yet; give a folder",
-                                     folder));
+    return NotFoundError(
+        fmt::format("no folder {}; if it is a repository id: download is not built yet; give a folder", folder));
   }
-  return NotFoundError(fmt::format("no folder {}; give a model folder (a pack, or a checkpoint with config.json and "
-                                   "model*.safetensors)",
-                                   folder));
+  return NotFoundError(
+      fmt::format("no folder {}; give a model folder (a pack, or a checkpoint with config.json and "
+                  "model*.safetensors)",
+                  folder));
 }
 
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes) {
@@ -83,12 +85,12 @@ Status ShardReader::Read() {
   const std::string index_path = JoinPath(folder_, kIndexFile);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(folder_));
   if (std::binary_search(names.begin(), names.end(), kIndexFile)) return ReadIndexed(index_path);
-  // As the tools that publish checkpoints do: the single file when there is one, else everything that looks like a part.
+  // As the tools that publish checkpoints do: the single file when there is one, else everything that looks like a
+  // part.
   if (std::binary_search(names.begin(), names.end(), kSingleFile)) return ReadAll({std::string(kSingleFile)});
   std::vector<std::string> parts;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(parts), [](const std::string& name) {
-    return name.starts_with("model") && name.ends_with(".safetensors");
-  });
+  std::copy_if(names.begin(), names.end(), std::back_inserter(parts),
+               [](const std::string& name) { return name.starts_with("model") && name.ends_with(".safetensors"); });
   if (parts.empty()) return NoWeights(names);
   if (parts.size() > kMaxShards) return DataLossError(fmt::format("{}: more than {} shards", folder_, kMaxShards));
   RETURN_IF_ERROR(CheckNumbering(parts));
@@ -103,8 +105,8 @@ Status ShardReader::ReadIndexed(const std::string& index_path) {
   std::map<std::string_view, std::set<std::string_view>> shards;
   for (const auto& [tensor, shard] : map->as_object()) {
     if (!shard.is_string() || !IsPlainFileName(shard.as_string())) {
-      return DataLossError(fmt::format("{}: weight_map of {}: expected a file name without folders, found {}", index_path,
-                                       QuoteName(tensor),
+      return DataLossError(fmt::format("{}: weight_map of {}: expected a file name without folders, found {}",
+                                       index_path, QuoteName(tensor),
                                        shard.is_string() ? QuoteName(shard.as_string()) : shard.TypeName()));
     }
     shards[shard.as_string()].insert(tensor);
@@ -116,11 +118,10 @@ Status ShardReader::ReadIndexed(const std::string& index_path) {
   for (const auto& [shard, tensors] : shards) {
     const std::string path = JoinPath(folder_, shard);
     if (FileExists(path)) continue;
-    const auto present = std::count_if(shards.begin(), shards.end(), [&](const auto& other) {
-      return FileExists(JoinPath(folder_, other.first));
-    });
-    return DataLossError(fmt::format("{} is missing: expected the {} shards that {} lists, found {}", path, shards.size(),
-                                     kIndexFile, present));
+    const auto present = std::count_if(shards.begin(), shards.end(),
+                                       [&](const auto& other) { return FileExists(JoinPath(folder_, other.first)); });
+    return DataLossError(fmt::format("{} is missing: expected the {} shards that {} lists, found {}", path,
+                                     shards.size(), kIndexFile, present));
   }
   for (const auto& [shard, tensors] : shards) {
     const size_t first = index_.tensors().size();
@@ -138,8 +139,9 @@ Status ShardReader::ReadIndexed(const std::string& index_path) {
     for (const std::string_view name : tensors) {
       const TensorInfo* const tensor = index_.Find(name);
       if (tensor != nullptr && index_.files()[static_cast<size_t>(tensor->file)].path == path) continue;
-      return DataLossError(fmt::format("{}: tensor {} is not in it, but {} places it there ({} tensors expected, {} found)",
-                                       path, QuoteName(name), kIndexFile, tensors.size(), found));
+      return DataLossError(
+          fmt::format("{}: tensor {} is not in it, but {} places it there ({} tensors expected, {} found)", path,
+                      QuoteName(name), kIndexFile, tensors.size(), found));
     }
   }
   return Status();
@@ -210,8 +212,8 @@ Status ReadPack(const std::string& path, Checkpoint& checkpoint) {
 Status ReadFolder(Checkpoint& checkpoint) {
   const std::string path = JoinPath(checkpoint.folder, kConfigFile);
   if (!FileExists(path)) {
-    return NotFoundError(fmt::format("{} has no config.json (of a checkpoint) and no manifest.json (of a pack)",
-                                     checkpoint.folder));
+    return NotFoundError(
+        fmt::format("{} has no config.json (of a checkpoint) and no manifest.json (of a pack)", checkpoint.folder));
   }
   ASSIGN_OR_RETURN(checkpoint.config, ReadJsonFile(path, kMaxConfigBytes));
   if (!checkpoint.config.is_object()) {
@@ -239,8 +241,8 @@ Result<Checkpoint> OpenCheckpoint(const std::string& folder) {
   if (FileExists(generation_path)) {
     ASSIGN_OR_RETURN(generation, ReadJsonFile(generation_path, kMaxConfigBytes));
   }
-  ASSIGN_OR_RETURN(checkpoint.eos_ids, EosIds(checkpoint.config, config_path, generation.is_null() ? nullptr : &generation,
-                                              generation_path));
+  ASSIGN_OR_RETURN(checkpoint.eos_ids, EosIds(checkpoint.config, config_path,
+                                              generation.is_null() ? nullptr : &generation, generation_path));
   if (!is_pack) {
     RETURN_IF_ERROR(ShardReader(checkpoint.folder, checkpoint.tensors).Read());
     checkpoint.source_hash = SourceHash(checkpoint.tensors);

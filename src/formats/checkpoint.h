@@ -17,12 +17,12 @@ namespace nunspark {
 
 struct Checkpoint {
   std::string folder;
-  Json config;                            // normalised: rope_parameters lifted into rope_theta / rope_scaling
+  Json config;  // normalised: rope_parameters lifted into rope_theta / rope_scaling
   QuantizationConfig quantization;
   TensorIndex tensors;
-  std::optional<Manifest> manifest;       // present when the folder is a pack
-  std::vector<int32_t> eos_ids;           // generation_config.json's if it has any, else config.json's; may be empty
-  std::string source_hash;                // XXH3-128 over names, sizes and header hashes of the weight files, hex
+  std::optional<Manifest> manifest;  // present when the folder is a pack
+  std::vector<int32_t> eos_ids;      // generation_config.json's if it has any, else config.json's; may be empty
+  std::string source_hash;           // XXH3-128 over names, sizes and header hashes of the weight files, hex
 };
 
 // Opens a model folder: a pack (manifest.json) or a checkpoint (config.json + model.safetensors, or shards with

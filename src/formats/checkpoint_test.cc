@@ -23,7 +23,8 @@ using ::testing::HasSubstr;
 std::string Shard(const TestFolder& folder, std::string_view file, const std::vector<std::string>& names) {
   std::vector<TensorToWrite> tensors;
   for (const std::string& name : names) {
-    tensors.push_back({.name = name, .dtype = DType::kF32, .shape = {2}, .data = std::string_view("\0\0\0\0\0\0\0\0", 8)});
+    tensors.push_back(
+        {.name = name, .dtype = DType::kF32, .shape = {2}, .data = std::string_view("\0\0\0\0\0\0\0\0", 8)});
   }
   EXPECT_TRUE(WriteSafetensorsFile(folder.Path(file), tensors).ok());
   return folder.Path(file);
@@ -33,7 +34,8 @@ Status Open(const TestFolder& folder) { return OpenCheckpoint(folder.path()).sta
 
 TEST(Checkpoint, OpensASingleFile) {
   const TestFolder folder;
-  folder.Write("config.json", R"({"model_type":"llama","eos_token_id":2,"rope_parameters":{"rope_theta":10,"rope_type":"default"},
+  folder.Write("config.json",
+               R"({"model_type":"llama","eos_token_id":2,"rope_parameters":{"rope_theta":10,"rope_type":"default"},
                                   "quantization":{"bits":8,"group_size":32}})");
   folder.Write("generation_config.json", R"({"eos_token_id":[5,6]})");
   Shard(folder, "model.safetensors", {"a", "b"});
@@ -132,15 +134,18 @@ class ShardedTest : public ::testing::Test {
 TEST_F(ShardedTest, AMissingShardIsNamed) {
   ASSERT_EQ(::unlink(second_.c_str()), 0);
   EXPECT_THAT(Message(), HasSubstr("shard 2 of 2 is missing: expected 2 files model-*-of-00002.safetensors, found 1"));
-  Index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
+  Index(
+      R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
   EXPECT_EQ(Message(), second_ + " is missing: expected the 2 shards that model.safetensors.index.json lists, found 1");
 }
 
 TEST_F(ShardedTest, ATensorThatTheShardLacksIsNamed) {
-  Index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors",
+  Index(
+      R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors",
             "d":"model-00002-of-00002.safetensors"})");
-  EXPECT_EQ(Message(), second_ + ": tensor \"d\" is not in it, but model.safetensors.index.json places it there (2 tensors "
-                                 "expected, 1 found)");
+  EXPECT_EQ(Message(), second_ +
+                           ": tensor \"d\" is not in it, but model.safetensors.index.json places it there (2 tensors "
+                           "expected, 1 found)");
 }
 
 TEST_F(ShardedTest, ATensorThatTheIndexLacksIsNamed) {
@@ -149,13 +154,16 @@ TEST_F(ShardedTest, ATensorThatTheIndexLacksIsNamed) {
 }
 
 TEST_F(ShardedTest, ATensorInAnotherShardIsNamed) {
-  Index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
-  EXPECT_EQ(Message(), first_ + " holds tensor \"b\", which model.safetensors.index.json places in "
-                                "model-00002-of-00002.safetensors");
+  Index(
+      R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
+  EXPECT_EQ(Message(), first_ +
+                           " holds tensor \"b\", which model.safetensors.index.json places in "
+                           "model-00002-of-00002.safetensors");
 }
 
 TEST_F(ShardedTest, ATruncatedShardIsNamed) {
-  Index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
+  Index(
+      R"({"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00002-of-00002.safetensors"})");
   const auto size = static_cast<int64_t>(std::filesystem::file_size(second_));
   ASSERT_EQ(::truncate(second_.c_str(), size - 1), 0);
   EXPECT_EQ(Message(), second_ + " is truncated: expected " + std::to_string(size) + " bytes by its header, found " +
@@ -207,7 +215,10 @@ TEST(Checkpoint, OpensAPackByItsManifestAlone) {
   manifest.source_hash = "0123456789abcdef0123456789abcdef";
   manifest.config = *ParseJson(R"({"eos_token_id":3,"rope_parameters":{"rope_theta":5,"rope_type":"default"}})", "c");
   manifest.files = {{.path = "model-core.safetensors", .bytes = 8192}};
-  manifest.pieces = {{.piece_id = "embed", .file = 0, .offset = 4096, .bytes = 4096,
+  manifest.pieces = {{.piece_id = "embed",
+                      .file = 0,
+                      .offset = 4096,
+                      .bytes = 4096,
                       .checksum = "xxh3:00000000000000000000000000000000",
                       .tensors = {{.name = "t", .dtype = DType::kU8, .shape = {7}, .offset = 0, .bytes = 7}}}};
   folder.Write("manifest.json", WriteManifest(manifest));
@@ -240,7 +251,8 @@ TEST(Checkpoint, OpensTheReferenceSet) {
   EXPECT_GT(opened, 60);
   for (const auto& entry : std::filesystem::directory_iterator(reference / "packs")) {
     if (!entry.is_directory()) continue;
-    EXPECT_THAT(OpenCheckpoint(entry.path().string()).status().message(), HasSubstr("written by the original Nunspark"));
+    EXPECT_THAT(OpenCheckpoint(entry.path().string()).status().message(),
+                HasSubstr("written by the original Nunspark"));
   }
 }
 

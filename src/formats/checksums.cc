@@ -64,7 +64,8 @@ Result<std::vector<FileChecksum>> ParseChecksums(std::string_view text, std::str
   ASSIGN_OR_RETURN([[maybe_unused]] const int64_t version, fields.Int("version", kVersion, kVersion));
   ASSIGN_OR_RETURN(const Json* const list, fields.Array("files"));
   if (list->as_array().size() > kMaxFiles) {
-    return fields.Wrong("files", fmt::format("at most {} files", kMaxFiles), fmt::format("{}", list->as_array().size()));
+    return fields.Wrong("files", fmt::format("at most {} files", kMaxFiles),
+                        fmt::format("{}", list->as_array().size()));
   }
   std::vector<FileChecksum> files;
   for (const Json& json : list->as_array()) RETURN_IF_ERROR(ReadFile(json, what, files));
@@ -86,8 +87,8 @@ Status VerifyFileChecksum(const std::string& folder, const FileChecksum& file) {
     return DataLossError(fmt::format("{} is missing: {} lists it", path, kChecksumsFile));
   }
   if (*found == file.checksum) return Status();
-  return DataLossError(fmt::format("{}: the first {} bytes are corrupt: expected checksum {}, found {}", path, file.bytes,
-                                   file.checksum, *found));
+  return DataLossError(fmt::format("{}: the first {} bytes are corrupt: expected checksum {}, found {}", path,
+                                   file.bytes, file.checksum, *found));
 }
 
 }  // namespace nunspark

@@ -1,5 +1,5 @@
-// checksums.json of a pack (docs/FORMAT.md): covers every byte that no piece's checksum covers - the manifest, the headers
-// of the safetensors files and the copied files - and itself.
+// checksums.json of a pack (docs/FORMAT.md): covers every byte that no piece's checksum covers - the manifest, the
+// headers of the safetensors files and the copied files - and itself.
 #ifndef NUNSPARK_FORMATS_CHECKSUMS_H_
 #define NUNSPARK_FORMATS_CHECKSUMS_H_
 
@@ -14,8 +14,8 @@ namespace nunspark {
 
 inline constexpr std::string_view kChecksumsFile = "checksums.json";
 
-// The first `bytes` bytes of a file in the pack: all of it, except for safetensors files, where it is the header up to the
-// first record.
+// The first `bytes` bytes of a file in the pack: all of it, except for safetensors files, where it is the header up to
+// the first record.
 struct FileChecksum {
   std::string name;
   int64_t bytes = 0;

@@ -33,8 +33,9 @@ TEST(Checksums, ReadsBackWhatItWrites) {
 }
 
 TEST(Checksums, EveryChangeOfAByteIsFound) {
-  const std::string text = WriteChecksums({{.name = "a.json", .bytes = 12, .checksum = ChecksumOf(std::string_view("a"))},
-                                           {.name = "b", .bytes = 0, .checksum = ChecksumOf(std::string_view("b"))}});
+  const std::string text =
+      WriteChecksums({{.name = "a.json", .bytes = 12, .checksum = ChecksumOf(std::string_view("a"))},
+                      {.name = "b", .bytes = 0, .checksum = ChecksumOf(std::string_view("b"))}});
   ASSERT_TRUE(ParseChecksums(text, "c").ok());
   for (size_t at = 0; at < text.size(); ++at) {
     for (int value = 0; value < 256; ++value) {
@@ -44,7 +45,8 @@ TEST(Checksums, EveryChangeOfAByteIsFound) {
       ASSERT_EQ(ParseChecksums(changed, "c").status().code(), StatusCode::kDataLoss) << at << " " << value;
     }
   }
-  for (size_t size = 0; size < text.size(); ++size) ASSERT_FALSE(ParseChecksums(text.substr(0, size), "c").ok()) << size;
+  for (size_t size = 0; size < text.size(); ++size)
+    ASSERT_FALSE(ParseChecksums(text.substr(0, size), "c").ok()) << size;
   EXPECT_FALSE(ParseChecksums(text + "\n", "c").ok());
 }
 
@@ -70,7 +72,8 @@ TEST(Checksums, NamesCorruptAndMissingFiles) {
   folder.Write("a", "contenT");
   const Status corrupt = VerifyFileChecksum(folder.path(), file);
   EXPECT_EQ(corrupt.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(corrupt.message(), HasSubstr(folder.Path("a") + ": the first 7 bytes are corrupt: expected checksum xxh3:"));
+  EXPECT_THAT(corrupt.message(),
+              HasSubstr(folder.Path("a") + ": the first 7 bytes are corrupt: expected checksum xxh3:"));
   folder.Write("a", "con");
   EXPECT_EQ(VerifyFileChecksum(folder.path(), file).code(), StatusCode::kDataLoss);
   ASSERT_EQ(::unlink(folder.Path("a").c_str()), 0);

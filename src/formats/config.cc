@@ -46,7 +46,8 @@ Status LiftRope(std::string_view what, Json& config) {
   const Json* type = rope.Find("rope_type");
   if (type == nullptr) type = rope.Find("type");
   if (type != nullptr && !type->is_string() && !type->is_null()) {
-    return DataLossError(fmt::format("{}: rope_parameters.rope_type: expected a string, found {}", what, type->TypeName()));
+    return DataLossError(
+        fmt::format("{}: rope_parameters.rope_type: expected a string, found {}", what, type->TypeName()));
   }
   if (type == nullptr || type->is_null() || type->as_string() == "default") {
     config.Set("rope_scaling", Json());

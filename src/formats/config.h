@@ -19,8 +19,8 @@ namespace nunspark {
 Result<Json> NormalizeConfig(Json config, std::string_view what);
 
 // eos_token_id of generation_config.json (`generation` may be null: there is none) when it holds any - 0 alone and an
-// empty list count as none, as in the tools that wrote it -, else of config.json, else of its text_config. An integer or
-// a list; repeated ids are dropped. Errors: kDataLoss for other types and ids outside [0, 2^31).
+// empty list count as none, as in the tools that wrote it -, else of config.json, else of its text_config. An integer
+// or a list; repeated ids are dropped. Errors: kDataLoss for other types and ids outside [0, 2^31).
 Result<std::vector<int32_t>> EosIds(const Json& config, std::string_view config_what, const Json* generation,
                                     std::string_view generation_what);
 

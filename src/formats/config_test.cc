@@ -32,8 +32,9 @@ TEST(NormalizeConfig, LeavesFlatConfigsAlone) {
 }
 
 TEST(NormalizeConfig, LiftsDefaultRope) {
-  EXPECT_EQ(Normal(R"({"rope_parameters":{"rope_theta":500000,"rope_type":"default"}})"),
-            R"({"rope_parameters":{"rope_theta":500000,"rope_type":"default"},"rope_theta":500000,"rope_scaling":null})");
+  EXPECT_EQ(
+      Normal(R"({"rope_parameters":{"rope_theta":500000,"rope_type":"default"}})"),
+      R"({"rope_parameters":{"rope_theta":500000,"rope_type":"default"},"rope_theta":500000,"rope_scaling":null})");
   const Json without_type = Parsed(Normal(R"({"rope_parameters":{"rope_theta":5.5}})"));
   EXPECT_EQ(without_type.Find("rope_theta")->as_double(), 5.5);
   EXPECT_TRUE(without_type.Find("rope_scaling")->is_null());

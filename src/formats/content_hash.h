@@ -47,7 +47,8 @@ bool IsLowerHex(std::string_view text, size_t digits);
 
 uint64_t Hash64(std::string_view text);
 
-// Checksum of the first `bytes` of a file, read in pieces of 1 MiB. Errors: kNotFound, kIo; kDataLoss when it is shorter.
+// Checksum of the first `bytes` of a file, read in pieces of 1 MiB. Errors: kNotFound, kIo; kDataLoss when it is
+// shorter.
 Result<std::string> ChecksumOfFile(const std::string& path, int64_t bytes);
 
 }  // namespace nunspark

@@ -10,8 +10,8 @@ namespace nunspark {
 
 Result<JsonFields> JsonFields::Of(const Json& object, std::string_view what, std::string path) {
   if (!object.is_object()) {
-    return DataLossError(fmt::format("{}{}{}: expected an object, found {}", what, path.empty() ? "" : ": ", path,
-                                     object.TypeName()));
+    return DataLossError(
+        fmt::format("{}{}{}: expected an object, found {}", what, path.empty() ? "" : ": ", path, object.TypeName()));
   }
   return JsonFields(object, what, std::move(path));
 }
@@ -28,7 +28,8 @@ Result<const Json*> JsonFields::Get(std::string_view key, std::string_view expec
 }
 
 Result<int64_t> JsonFields::Int(std::string_view key, int64_t low, int64_t high) const {
-  const std::string expected = low == high ? fmt::format("{}", low) : fmt::format("an integer from {} to {}", low, high);
+  const std::string expected =
+      low == high ? fmt::format("{}", low) : fmt::format("an integer from {} to {}", low, high);
   ASSIGN_OR_RETURN(const Json* const value, Get(key, expected));
   if (!value->is_int()) return Wrong(key, expected, value->TypeName());
   if (value->as_int() < low || value->as_int() > high) return Wrong(key, expected, WriteJson(*value));

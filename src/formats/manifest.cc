@@ -89,10 +89,10 @@ Status ManifestReader::CheckVersion(const Json& root) const {
   const bool original = version == nullptr && pieces != nullptr && pieces->is_array() && !pieces->as_array().empty() &&
                         pieces->as_array()[0].Find("keys") != nullptr && pieces->as_array()[0].Find("file") != nullptr;
   if (!original) return Status();
-  return UnsupportedError(
-      fmt::format("{}: this pack was written by the original Nunspark (one file per piece); reading those is not built yet; "
-                  "pack from the checkpoint again with nunspark pack",
-                  what_));
+  return UnsupportedError(fmt::format(
+      "{}: this pack was written by the original Nunspark (one file per piece); reading those is not built yet; "
+      "pack from the checkpoint again with nunspark pack",
+      what_));
 }
 
 Status ManifestReader::ReadHead(const JsonFields& root) {
@@ -199,7 +199,8 @@ Status ManifestReader::ReadTensor(const Json& json, std::string path, ManifestPi
   ASSIGN_OR_RETURN(tensor.bytes, fields.Int("bytes", *bytes, *bytes));
   ASSIGN_OR_RETURN(tensor.offset, fields.Int("offset", 0, piece.bytes));
   if (tensor.offset % kPackTensorAlignment != 0) {
-    return fields.Wrong("offset", fmt::format("a multiple of {}", kPackTensorAlignment), fmt::format("{}", tensor.offset));
+    return fields.Wrong("offset", fmt::format("a multiple of {}", kPackTensorAlignment),
+                        fmt::format("{}", tensor.offset));
   }
   if (tensor.bytes > piece.bytes - tensor.offset) {
     return fields.Wrong("bytes", fmt::format("at most {}, what the record has left", piece.bytes - tensor.offset),
@@ -233,15 +234,13 @@ Result<std::vector<int64_t>> ManifestReader::ReadShape(const JsonFields& fields)
 }
 
 Status ManifestReader::CheckNames() const {
-  if (const std::string_view name = FirstTwice(manifest_.files, [](const SourceFile& file) -> std::string_view {
-        return file.path;
-      });
+  if (const std::string_view name =
+          FirstTwice(manifest_.files, [](const SourceFile& file) -> std::string_view { return file.path; });
       !name.empty()) {
     return Bad(fmt::format("files: expected every name once, found {} twice", QuoteName(name)));
   }
-  if (const std::string_view id = FirstTwice(manifest_.pieces, [](const ManifestPiece& piece) -> std::string_view {
-        return piece.piece_id;
-      });
+  if (const std::string_view id =
+          FirstTwice(manifest_.pieces, [](const ManifestPiece& piece) -> std::string_view { return piece.piece_id; });
       !id.empty()) {
     return Bad(fmt::format("pieces: expected every piece_id once, found {} twice", QuoteName(id)));
   }
@@ -250,14 +249,15 @@ Status ManifestReader::CheckNames() const {
   for (const ManifestPiece& piece : manifest_.pieces) {
     for (const ManifestTensor& tensor : piece.tensors) tensors.push_back(tensor.name);
   }
-  if (const std::string_view name = FirstTwice(tensors, [](std::string_view tensor) { return tensor; }); !name.empty()) {
+  if (const std::string_view name = FirstTwice(tensors, [](std::string_view tensor) { return tensor; });
+      !name.empty()) {
     return Bad(fmt::format("pieces: expected every tensor once, found {} twice", QuoteName(name)));
   }
   return Status();
 }
 
-// Records cover their file from the first record to the end, so that the checksums of the pieces leave no byte out; what
-// comes before the first record is the header, which the checksum file covers.
+// Records cover their file from the first record to the end, so that the checksums of the pieces leave no byte out;
+// what comes before the first record is the header, which the checksum file covers.
 Status ManifestReader::CheckRecords() const {
   std::vector<const ManifestPiece*> order;
   order.reserve(manifest_.pieces.size());
@@ -270,8 +270,8 @@ Status ManifestReader::CheckRecords() const {
   const auto check_end = [&]() {
     if (file < 0 || end == manifest_.files[static_cast<size_t>(file)].bytes) return Status();
     const SourceFile& source = manifest_.files[static_cast<size_t>(file)];
-    return Bad(fmt::format("pieces: expected records up to the end of {} at {}, found the last one's end at {}", source.path,
-                           source.bytes, end));
+    return Bad(fmt::format("pieces: expected records up to the end of {} at {}, found the last one's end at {}",
+                           source.path, source.bytes, end));
   };
   for (const ManifestPiece* piece : order) {
     if (piece->file != file) {
@@ -279,7 +279,8 @@ Status ManifestReader::CheckRecords() const {
       if (piece->file != file + 1) break;
       file = piece->file;
     } else if (piece->offset != end) {
-      return Bad(fmt::format("pieces: expected the record of {} at {}, found {}: {}", piece->piece_id, end, piece->offset,
+      return Bad(fmt::format("pieces: expected the record of {} at {}, found {}: {}", piece->piece_id, end,
+                             piece->offset,
                              piece->offset < end ? "it overlaps the one before it" : "there is a hole before it"));
     }
     end = piece->offset + piece->bytes;
@@ -359,7 +360,8 @@ Status AddPackTensors(const Manifest& manifest, const std::string& folder, Tenso
     const Result<File> opened = File::OpenRead(file.path);
     if (!opened.ok()) {
       if (opened.status().code() != StatusCode::kNotFound) return opened.status();
-      return DataLossError(fmt::format("{} is missing: the pack's manifest lists it with {} bytes", file.path, file.bytes));
+      return DataLossError(
+          fmt::format("{} is missing: the pack's manifest lists it with {} bytes", file.path, file.bytes));
     }
     ASSIGN_OR_RETURN(const int64_t found, opened->Size());
     if (found != file.bytes) {
@@ -371,8 +373,11 @@ Status AddPackTensors(const Manifest& manifest, const std::string& folder, Tenso
   }
   for (const ManifestPiece& piece : manifest.pieces) {
     for (const ManifestTensor& tensor : piece.tensors) {
-      RETURN_IF_ERROR(index.AddTensor({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape,
-                                       .file = first_file + piece.file, .offset = piece.offset + tensor.offset,
+      RETURN_IF_ERROR(index.AddTensor({.name = tensor.name,
+                                       .dtype = tensor.dtype,
+                                       .shape = tensor.shape,
+                                       .file = first_file + piece.file,
+                                       .offset = piece.offset + tensor.offset,
                                        .bytes = tensor.bytes}));
     }
   }

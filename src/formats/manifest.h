@@ -26,10 +26,10 @@ inline constexpr std::string_view kGapPrefix = "__gap_";
 
 // A tensor inside a piece's record.
 struct ManifestTensor {
-  std::string name;      // full, as a Hugging Face checkpoint with unstacked experts names it
+  std::string name;  // full, as a Hugging Face checkpoint with unstacked experts names it
   DType dtype = DType::kU8;
   std::vector<int64_t> shape;
-  int64_t offset = 0;    // from the record's start
+  int64_t offset = 0;  // from the record's start
   int64_t bytes = 0;
 };
 
@@ -48,9 +48,9 @@ struct Manifest {
   bool tie_word_embeddings = false;
   int num_layers = 0;
   int64_t alignment = 4096;
-  std::string source_hash;  // identity of the source: names, sizes and header hashes
-  Json config;              // the source's config.json, unchanged
-  std::vector<SourceFile> files;      // path = file name inside the pack
+  std::string source_hash;        // identity of the source: names, sizes and header hashes
+  Json config;                    // the source's config.json, unchanged
+  std::vector<SourceFile> files;  // path = file name inside the pack
   std::vector<ManifestPiece> pieces;
 
   // Linear in the number of pieces. Errors: kNotFound names the unknown id and says how many pieces there are.
@@ -59,9 +59,9 @@ struct Manifest {
 
 // Checks everything that can be checked without the files: types and ranges of all fields, file names without folders,
 // unique file names, piece ids and tensor names, an alignment that is a power of two, records that cover each file from
-// its first record to its end without holes or overlaps, tensors inside their record at multiples of 64 in rising order.
-// Errors: kDataLoss names the field, expected and found; kUnsupported for another format version (says which this build
-// reads), with a hint when the manifest is one of the original's.
+// its first record to its end without holes or overlaps, tensors inside their record at multiples of 64 in rising
+// order. Errors: kDataLoss names the field, expected and found; kUnsupported for another format version (says which
+// this build reads), with a hint when the manifest is one of the original's.
 Result<Manifest> ParseManifest(std::string_view text, std::string_view what);
 
 // The text of manifest.json; ParseManifest reads it back equal. The same manifest always gives the same bytes.
@@ -70,8 +70,8 @@ std::string WriteManifest(const Manifest& manifest);
 // Whether a name from a manifest, an index or a checksum file is a plain file name: no folders, nothing hidden in it.
 bool IsPlainFileName(std::string_view name);
 
-// Adds the pack's files and tensors to `index`: file i of the manifest becomes the i-th file added. Reads nothing but the
-// sizes of the files. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
+// Adds the pack's files and tensors to `index`: file i of the manifest becomes the i-th file added. Reads nothing but
+// the sizes of the files. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
 Status AddPackTensors(const Manifest& manifest, const std::string& folder, TensorIndex& index);
 
 }  // namespace nunspark

@@ -31,13 +31,29 @@ Manifest Example() {
   manifest.files = {{.path = "model-core.safetensors", .bytes = 16384, .header_hash = 0xFEDCBA9876543210},
                     {.path = "model-experts-00001.safetensors", .bytes = 8192, .header_hash = 7}};
   const std::string checksum = "xxh3:ffffffffffffffffffffffffffffffff";
-  manifest.pieces = {
-      {.piece_id = "embed", .file = 0, .offset = 4096, .bytes = 4096, .checksum = checksum,
-       .tensors = {{.name = "model.embed_tokens.weight", .dtype = DType::kBF16, .shape = {16, 32}, .offset = 0, .bytes = 1024}}},
-      {.piece_id = "layer_000_core", .file = 0, .offset = 8192, .bytes = 8192, .checksum = checksum,
-       .tensors = {{.name = "a", .dtype = DType::kU32, .shape = {10}, .offset = 64, .bytes = 40},
-                   {.name = "b", .dtype = DType::kF32, .shape = {}, .offset = 128, .bytes = 4}}},
-      {.piece_id = "layer_000_expert_0", .file = 1, .offset = 4096, .bytes = 4096, .checksum = checksum, .tensors = {}}};
+  manifest.pieces = {{.piece_id = "embed",
+                      .file = 0,
+                      .offset = 4096,
+                      .bytes = 4096,
+                      .checksum = checksum,
+                      .tensors = {{.name = "model.embed_tokens.weight",
+                                   .dtype = DType::kBF16,
+                                   .shape = {16, 32},
+                                   .offset = 0,
+                                   .bytes = 1024}}},
+                     {.piece_id = "layer_000_core",
+                      .file = 0,
+                      .offset = 8192,
+                      .bytes = 8192,
+                      .checksum = checksum,
+                      .tensors = {{.name = "a", .dtype = DType::kU32, .shape = {10}, .offset = 64, .bytes = 40},
+                                  {.name = "b", .dtype = DType::kF32, .shape = {}, .offset = 128, .bytes = 4}}},
+                     {.piece_id = "layer_000_expert_0",
+                      .file = 1,
+                      .offset = 4096,
+                      .bytes = 4096,
+                      .checksum = checksum,
+                      .tensors = {}}};
   return manifest;
 }
 
@@ -82,47 +98,71 @@ TEST(Manifest, RefusesWhatContradictsItself) {
       {[](Manifest& m) { m.files[0].path = "../x.safetensors"; }, "files[0].name: expected a file name"},
       {[](Manifest& m) { m.files[0].path = "/etc/x.safetensors"; }, "files[0].name: expected a file name"},
       {[](Manifest& m) { m.files[0].path = "a\\x.safetensors"; }, "files[0].name: expected a file name"},
-      {[](Manifest& m) { m.files[0].path = std::string("a\0.safetensors", 14); }, "files[0].name: expected a file name"},
+      {[](Manifest& m) { m.files[0].path = std::string("a\0.safetensors", 14); },
+       "files[0].name: expected a file name"},
       {[](Manifest& m) { m.files[0].path = "model.bin"; }, "files[0].name: expected a file name"},
       {[](Manifest& m) { m.files[0].path = ""; }, "files[0].name: expected a file name"},
-      {[](Manifest& m) { m.files[0].path = std::string(300, 'a') + ".safetensors"; }, "files[0].name: expected a file name"},
+      {[](Manifest& m) { m.files[0].path = std::string(300, 'a') + ".safetensors"; },
+       "files[0].name: expected a file name"},
       {[](Manifest& m) { m.files[0].bytes = 0; }, "files[0].bytes: expected an integer from 1"},
       {[](Manifest& m) { m.files[0].bytes = -5; }, "files[0].bytes: expected an integer from 1"},
-      {[](Manifest& m) { m.files[0].bytes = 20480; }, "expected records up to the end of model-core.safetensors at 20480, found"},
-      {[](Manifest& m) { m.files.push_back({.path = "z.safetensors", .bytes = 8192}); }, "files: z.safetensors holds no piece"},
+      {[](Manifest& m) { m.files[0].bytes = 20480; },
+       "expected records up to the end of model-core.safetensors at 20480, found"},
+      {[](Manifest& m) { m.files.push_back({.path = "z.safetensors", .bytes = 8192}); },
+       "files: z.safetensors holds no piece"},
       {[](Manifest& m) { m.pieces.clear(); }, "pieces: expected 1 to"},
       {[](Manifest& m) { m.pieces[0].piece_id = ""; }, "pieces[0].piece_id: expected 1 to 64 characters"},
       {[](Manifest& m) { m.pieces[0].piece_id = "Embed"; }, "pieces[0].piece_id: expected 1 to 64 characters"},
-      {[](Manifest& m) { m.pieces[0].piece_id = std::string(65, 'a'); }, "pieces[0].piece_id: expected 1 to 64 characters"},
-      {[](Manifest& m) { m.pieces[0].piece_id = "layer_000_core"; }, "expected every piece_id once, found \"layer_000_core\" twice"},
+      {[](Manifest& m) { m.pieces[0].piece_id = std::string(65, 'a'); },
+       "pieces[0].piece_id: expected 1 to 64 characters"},
+      {[](Manifest& m) { m.pieces[0].piece_id = "layer_000_core"; },
+       "expected every piece_id once, found \"layer_000_core\" twice"},
       {[](Manifest& m) { m.pieces[0].file = -1; }, "pieces[0].file: expected an integer from 0 to 1, found -1"},
       {[](Manifest& m) { m.pieces[0].file = 2; }, "pieces[0].file: expected an integer from 0 to 1, found 2"},
       {[](Manifest& m) { m.pieces[0].offset = 0; }, "pieces[0].offset: expected an integer from 4096"},
-      {[](Manifest& m) { m.pieces[0].offset = 5000; }, "pieces[0].offset: expected a multiple of the alignment 4096, found 5000"},
+      {[](Manifest& m) { m.pieces[0].offset = 5000; },
+       "pieces[0].offset: expected a multiple of the alignment 4096, found 5000"},
       {[](Manifest& m) { m.pieces[0].offset = int64_t{1} << 62; }, "pieces[0].offset: expected an integer from"},
       {[](Manifest& m) { m.pieces[0].bytes = 0; }, "pieces[0].bytes: expected an integer from 4096"},
-      {[](Manifest& m) { m.pieces[0].bytes = 4097; }, "pieces[0].bytes: expected a multiple of the alignment 4096, found 4097"},
+      {[](Manifest& m) { m.pieces[0].bytes = 4097; },
+       "pieces[0].bytes: expected a multiple of the alignment 4096, found 4097"},
       {[](Manifest& m) { m.pieces[0].bytes = int64_t{1} << 62; }, "pieces[0].bytes: expected an integer from"},
-      {[](Manifest& m) { m.pieces[0].bytes = 8192; }, "expected the record of layer_000_core at 12288, found 8192: it overlaps"},
-      {[](Manifest& m) { m.pieces[1].offset = 12288; m.pieces[1].bytes = 4096; },
+      {[](Manifest& m) { m.pieces[0].bytes = 8192; },
+       "expected the record of layer_000_core at 12288, found 8192: it overlaps"},
+      {[](Manifest& m) {
+         m.pieces[1].offset = 12288;
+         m.pieces[1].bytes = 4096;
+       },
        "expected the record of layer_000_core at 8192, found 12288: there is a hole"},
-      {[](Manifest& m) { m.pieces[1].bytes = 4096; }, "expected records up to the end of model-core.safetensors at 16384, found the last one's end at 12288"},
+      {[](Manifest& m) { m.pieces[1].bytes = 4096; },
+       "expected records up to the end of model-core.safetensors at 16384, found the last one's end at 12288"},
       {[](Manifest& m) { m.pieces[0].checksum = "ffff"; }, "pieces[0].checksum: expected \"xxh3:\""},
       {[](Manifest& m) { m.pieces[0].checksum[10] = 'F'; }, "pieces[0].checksum: expected \"xxh3:\""},
       {[](Manifest& m) { m.pieces[1].tensors[0].name = ""; }, "pieces[1].tensors[0].name: expected a tensor's name"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].name = "__gap_000000"; }, "pieces[1].tensors[0].name: expected a tensor's name"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].name = std::string(2000, 'a'); }, "pieces[1].tensors[0].name: expected a tensor's name"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].name = "model.embed_tokens.weight"; }, "expected every tensor once, found \"model.embed_tokens.weight\" twice"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].shape = {-1}; }, "pieces[1].tensors[0].shape: expected integers from 0, found -1"},
+      {[](Manifest& m) { m.pieces[1].tensors[0].name = "__gap_000000"; },
+       "pieces[1].tensors[0].name: expected a tensor's name"},
+      {[](Manifest& m) { m.pieces[1].tensors[0].name = std::string(2000, 'a'); },
+       "pieces[1].tensors[0].name: expected a tensor's name"},
+      {[](Manifest& m) { m.pieces[1].tensors[0].name = "model.embed_tokens.weight"; },
+       "expected every tensor once, found \"model.embed_tokens.weight\" twice"},
+      {[](Manifest& m) { m.pieces[1].tensors[0].shape = {-1}; },
+       "pieces[1].tensors[0].shape: expected integers from 0, found -1"},
       {[](Manifest& m) { m.pieces[1].tensors[0].shape = {11}; }, "pieces[1].tensors[0].bytes: expected 44, found 40"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].shape = std::vector<int64_t>(17, 1); }, "shape: expected at most 16 dimensions, found 17"},
-      {[](Manifest& m) { m.pieces[1].tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40}; }, "shape: expected fewer than 2^63 bytes"},
+      {[](Manifest& m) { m.pieces[1].tensors[0].shape = std::vector<int64_t>(17, 1); },
+       "shape: expected at most 16 dimensions, found 17"},
+      {[](Manifest& m) {
+         m.pieces[1].tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+       },
+       "shape: expected fewer than 2^63 bytes"},
       {[](Manifest& m) { m.pieces[1].tensors[0].bytes = -40; }, "bytes: expected 40, found -40"},
       {[](Manifest& m) { m.pieces[1].tensors[0].offset = 32; }, "offset: expected a multiple of 64, found 32"},
       {[](Manifest& m) { m.pieces[1].tensors[0].offset = -64; }, "offset: expected an integer from 0"},
-      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 64; }, "offset: expected at least 104, the end of the tensor before it, found 64"},
-      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 8192; }, "bytes: expected at most 0, what the record has left, found 4"},
-      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 8256; }, "offset: expected an integer from 0 to 8192, found 8256"},
+      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 64; },
+       "offset: expected at least 104, the end of the tensor before it, found 64"},
+      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 8192; },
+       "bytes: expected at most 0, what the record has left, found 4"},
+      {[](Manifest& m) { m.pieces[1].tensors[1].offset = 8256; },
+       "offset: expected an integer from 0 to 8192, found 8256"},
   };
   for (const auto& [change, message] : kBad) {
     Manifest manifest = Example();
@@ -149,15 +189,17 @@ TEST(Manifest, RefusesMissingWronglyTypedAndUnknownFields) {
   const auto piece = [](Json& json) -> Json& { return FirstOf(json, "pieces"); };
   const auto tensor = [](Json& json) -> Json& { return FirstOf(FirstOf(json, "pieces"), "tensors"); };
   int changes = 0;
-  for (const std::function<Json&(Json&)>& place : {std::function<Json&(Json&)>(root), std::function<Json&(Json&)>(file),
-                                                   std::function<Json&(Json&)>(piece), std::function<Json&(Json&)>(tensor)}) {
+  for (const std::function<Json&(Json&)>& place :
+       {std::function<Json&(Json&)>(root), std::function<Json&(Json&)>(file), std::function<Json&(Json&)>(piece),
+        std::function<Json&(Json&)>(tensor)}) {
     Json copy = good;
     const Json::Object members = place(copy).as_object();
     for (size_t i = 0; i < members.size(); ++i) {
       Json without = good;
       place(without).as_object().erase(place(without).as_object().begin() + static_cast<std::ptrdiff_t>(i));
       EXPECT_EQ(ParseManifest(WriteJson(without), "m").status().code(), StatusCode::kDataLoss) << members[i].first;
-      for (const Json& wrong : {Json(), Json(true), Json(1.5), Json("text"), Json(Json::Array()), Json(Json::Object())}) {
+      for (const Json& wrong :
+           {Json(), Json(true), Json(1.5), Json("text"), Json(Json::Array()), Json(Json::Object())}) {
         if (wrong.TypeName() == members[i].second.TypeName()) continue;
         Json changed = good;
         place(changed).Set(members[i].first, wrong);
@@ -169,7 +211,8 @@ TEST(Manifest, RefusesMissingWronglyTypedAndUnknownFields) {
     }
     Json more = good;
     place(more).Set("surprise", 1);
-    EXPECT_THAT(ParseManifest(WriteJson(more), "m").status().message(), HasSubstr("\"surprise\": expected no such field"));
+    EXPECT_THAT(ParseManifest(WriteJson(more), "m").status().message(),
+                HasSubstr("\"surprise\": expected no such field"));
   }
   EXPECT_GT(changes, 100);
 }
@@ -210,9 +253,10 @@ TEST(Manifest, OriginalPacksAreRecognised) {
                                       "manifest.json")
                             .status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(status.message(),
-            "manifest.json: this pack was written by the original Nunspark (one file per piece); reading those is not built "
-            "yet; pack from the checkpoint again with nunspark pack");
+  EXPECT_EQ(
+      status.message(),
+      "manifest.json: this pack was written by the original Nunspark (one file per piece); reading those is not built "
+      "yet; pack from the checkpoint again with nunspark pack");
 }
 
 class PackFolderTest : public ::testing::Test {

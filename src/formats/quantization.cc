@@ -121,10 +121,10 @@ Result<QuantizationConfig> ParseQuantization(const Json& config, std::string_vie
   }
   const Json* const method = block.json->Find("quant_method");
   if (method != nullptr && !method->is_null()) {
-    return UnsupportedError(
-        fmt::format("{}: {}.quant_method {} is not supported; this build reads floating-point checkpoints and MLX affine "
-                    "quantisation (as mlx-community publishes it)",
-                    what, block.name, method->is_string() ? QuoteName(method->as_string()) : WriteJson(*method)));
+    return UnsupportedError(fmt::format(
+        "{}: {}.quant_method {} is not supported; this build reads floating-point checkpoints and MLX affine "
+        "quantisation (as mlx-community publishes it)",
+        what, block.name, method->is_string() ? QuoteName(method->as_string()) : WriteJson(*method)));
   }
   return BlockReader(block, what).Read();
 }

@@ -27,8 +27,8 @@ struct QuantizationConfig {
   std::map<std::string, std::optional<QuantSettings>, std::less<>> modules;
 };
 
-// Errors: kDataLoss for wrong types or values (names the key); kUnsupported for a foreign quant_method or an unknown mode,
-// naming it and what is supported.
+// Errors: kDataLoss for wrong types or values (names the key); kUnsupported for a foreign quant_method or an unknown
+// mode, naming it and what is supported.
 Result<QuantizationConfig> ParseQuantization(const Json& config, std::string_view what);
 
 }  // namespace nunspark

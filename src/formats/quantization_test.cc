@@ -18,7 +18,8 @@ Result<QuantizationConfig> Parse(const char* text) {
 }
 
 TEST(Quantization, AbsentBlockMeansFloats) {
-  for (const char* const text : {"{}", R"({"quantization":null})", R"({"quantization_config":null,"quantization":null})"}) {
+  for (const char* const text :
+       {"{}", R"({"quantization":null})", R"({"quantization_config":null,"quantization":null})"}) {
     const auto config = Parse(text);
     ASSERT_TRUE(config.ok());
     EXPECT_FALSE(config->present);
@@ -110,7 +111,8 @@ TEST(Quantization, WrongTypesAndValuesNameTheKey) {
       {R"({"quantization":{"group_size":2048}})", "found 2048"},
       {R"({"quantization":{"group_size":-64}})", "found -64"},
       {R"({"quantization":{"mode":1}})", "quantization.mode: expected a string, found 1"},
-      {R"({"quantization":{"lm_head":{"bits":99}}})", "quantization.lm_head.bits: expected an integer from 1 to 8, found 99"},
+      {R"({"quantization":{"lm_head":{"bits":99}}})",
+       "quantization.lm_head.bits: expected an integer from 1 to 8, found 99"},
   };
   for (const auto& [text, message] : kBad) {
     const auto config = Parse(text);

@@ -146,9 +146,10 @@ Status HeaderReader::ReadField(const std::string& name, std::string_view key, od
     if (entry.dtype.has_value()) return BadTensor(name, "\"dtype\" occurs twice");
     entry.dtype = FindDType(type);
     if (entry.dtype.has_value()) return Status();
-    return UnsupportedError(fmt::format("{}: tensor {}: element type {} is not known to this build (it knows F32, F16, "
-                                        "BF16, U8, U32, I32, I64 and a few by size)",
-                                        what_, QuoteName(name), QuoteName(type)));
+    return UnsupportedError(
+        fmt::format("{}: tensor {}: element type {} is not known to this build (it knows F32, F16, "
+                    "BF16, U8, U32, I32, I64 and a few by size)",
+                    what_, QuoteName(name), QuoteName(type)));
   }
   if (key == "shape") {
     if (std::exchange(entry.has_shape, true)) return BadTensor(name, "\"shape\" occurs twice");
@@ -197,8 +198,12 @@ Status HeaderReader::AddTensor(const std::string& name, Entry& entry) {
                                        DTypeName(*entry.dtype), ShapeText(entry.shape), entry.end - entry.begin,
                                        entry.begin, entry.end));
   }
-  tensors_.push_back({.name = name, .dtype = *entry.dtype, .shape = std::move(entry.shape), .file = 0,
-                      .offset = entry.begin, .bytes = *bytes});
+  tensors_.push_back({.name = name,
+                      .dtype = *entry.dtype,
+                      .shape = std::move(entry.shape),
+                      .file = 0,
+                      .offset = entry.begin,
+                      .bytes = *bytes});
   return Status();
 }
 
@@ -212,8 +217,8 @@ Status HeaderReader::CheckNames() const {
   return twice == names.end() ? Status() : BadTensor(*twice, "the name occurs twice");
 }
 
-// The format wants the data covered without holes or overlaps, from its first byte to the end of the file. With the tensors
-// in order of their offsets that is one comparison each.
+// The format wants the data covered without holes or overlaps, from its first byte to the end of the file. With the
+// tensors in order of their offsets that is one comparison each.
 Status HeaderReader::CheckRanges() {
   std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.offset, a.bytes) < std::tie(b.offset, b.bytes);
@@ -231,12 +236,12 @@ Status HeaderReader::CheckRanges() {
   int64_t expected = 0;
   if (__builtin_add_overflow(data_start, at, &expected)) return Malformed("the data ends beyond 2^63");
   if (expected > file_bytes_) {
-    return DataLossError(fmt::format("{} is truncated: expected {} bytes by its header, found {}", what_, expected,
-                                     file_bytes_));
+    return DataLossError(
+        fmt::format("{} is truncated: expected {} bytes by its header, found {}", what_, expected, file_bytes_));
   }
   if (expected < file_bytes_) {
-    return DataLossError(fmt::format("{}: expected {} bytes by its header, found {}: {} bytes belong to no tensor", what_,
-                                     expected, file_bytes_, file_bytes_ - expected));
+    return DataLossError(fmt::format("{}: expected {} bytes by its header, found {}: {} bytes belong to no tensor",
+                                     what_, expected, file_bytes_, file_bytes_ - expected));
   }
   for (TensorInfo& tensor : tensors_) tensor.offset += data_start;
   return Status();
@@ -260,8 +265,8 @@ Result<std::string> ReadHeader(const File& file, int64_t file_bytes) {
   }
   const int64_t header_bytes = static_cast<int64_t>(length);
   if (header_bytes > file_bytes - kLengthBytes) {
-    return DataLossError(fmt::format("{} is truncated: expected at least {} bytes for its header, found {}", file.path(),
-                                     header_bytes + kLengthBytes, file_bytes));
+    return DataLossError(fmt::format("{} is truncated: expected at least {} bytes for its header, found {}",
+                                     file.path(), header_bytes + kLengthBytes, file_bytes));
   }
   std::string header(length, '\0');
   RETURN_IF_ERROR(file.ReadAt(kLengthBytes, {reinterpret_cast<uint8_t*>(header.data()), header.size()}));
@@ -273,9 +278,10 @@ Result<std::string> ReadHeader(const File& file, int64_t file_bytes) {
 bool IsLfsPointer(std::string_view start_of_file) { return start_of_file.starts_with(kLfsStart); }
 
 Status LfsPointerError(std::string_view path) {
-  return DataLossError(fmt::format("{} is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull' in its "
-                                   "folder, or download the file again",
-                                   path));
+  return DataLossError(
+      fmt::format("{} is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull' in its "
+                  "folder, or download the file again",
+                  path));
 }
 
 Result<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view header, int64_t file_bytes,
@@ -336,7 +342,11 @@ Status WriteSafetensorsFile(const std::string& path, const std::vector<TensorToW
   });
   std::vector<TensorInfo> infos;
   for (const TensorToWrite* tensor : order) {
-    infos.push_back({.name = tensor->name, .dtype = tensor->dtype, .shape = tensor->shape, .file = 0, .offset = 0,
+    infos.push_back({.name = tensor->name,
+                     .dtype = tensor->dtype,
+                     .shape = tensor->shape,
+                     .file = 0,
+                     .offset = 0,
                      .bytes = static_cast<int64_t>(tensor->data.size())});
   }
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));

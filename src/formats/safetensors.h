@@ -21,21 +21,23 @@ bool IsLfsPointer(std::string_view start_of_file);
 // kDataLoss: says that `path` is one and how to fetch the real file.
 Status LfsPointerError(std::string_view path);
 
-// Parses a header (the JSON text alone), tensors in the order of their data. Offsets become absolute: 8 + header.size() + data offset. `file_bytes` is the
-// whole file's size, `what` its path for messages; TensorInfo::file is left 0.
+// Parses a header (the JSON text alone), tensors in the order of their data. Offsets become absolute: 8 + header.size()
+// + data offset. `file_bytes` is the whole file's size, `what` its path for messages; TensorInfo::file is left 0.
 // Errors: kDataLoss for anything malformed: bytes that do not match shape x type, ranges outside the file, overlaps,
-// holes, overflow; a file shorter than its header says ("truncated": expected and found size); kUnsupported for an unknown type name.
+// holes, overflow; a file shorter than its header says ("truncated": expected and found size); kUnsupported for an
+// unknown type name.
 Result<std::vector<TensorInfo>> ParseSafetensorsHeader(std::string_view header, int64_t file_bytes,
                                                        std::string_view what);
 
 // Reads a file's header and adds the file and its tensors to `index`.
-// Errors: as above; kNotFound, kIo; kDataLoss says so when the file is a Git LFS pointer (and how to fetch the real file).
+// Errors: as above; kNotFound, kIo; kDataLoss says so when the file is a Git LFS pointer (and how to fetch the real
+// file).
 Status AddSafetensorsFile(const std::string& path, TensorIndex& index);
 
 // As AddSafetensorsFile, but hands out the tensors, so that the caller can check them first. TensorInfo::file is 0.
 struct SafetensorsFile {
   SourceFile source;
-  int64_t data_offset = 0;   // where the data begins: 8 + the header's length
+  int64_t data_offset = 0;  // where the data begins: 8 + the header's length
   std::vector<TensorInfo> tensors;
 };
 Result<SafetensorsFile> ReadSafetensorsFile(const std::string& path);

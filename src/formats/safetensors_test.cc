@@ -58,8 +58,8 @@ TEST(Safetensors, KnowsEveryElementTypeBySize) {
       {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"U8", 1},  {"U32", 4}, {"I32", 4},     {"I64", 8},     {"BOOL", 1},
       {"I8", 1},  {"U16", 2}, {"I16", 2},  {"U64", 8}, {"F64", 8}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
   for (const auto& [name, bytes] : kTypes) {
-    const auto tensors = Parse(
-        fmt::format(R"({{"t":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name, 3 * bytes), 3 * bytes);
+    const auto tensors =
+        Parse(fmt::format(R"({{"t":{{"dtype":"{}","shape":[3],"data_offsets":[0,{}]}}}})", name, 3 * bytes), 3 * bytes);
     ASSERT_TRUE(tensors.ok()) << tensors.status().message();
     EXPECT_EQ(DTypeName((*tensors)[0].dtype), name);
     EXPECT_EQ(DTypeBytes((*tensors)[0].dtype), bytes);
@@ -78,8 +78,9 @@ TEST(Safetensors, ReadsScalarsEmptyTensorsAndEmptyFiles) {
 }
 
 TEST(Safetensors, AllowsMetadataAndPadding) {
-  EXPECT_TRUE(Parse(R"({"__metadata__":{"format":"pt","x":""},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}    )", 1)
-                  .ok());
+  EXPECT_TRUE(
+      Parse(R"({"__metadata__":{"format":"pt","x":""},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}    )", 1)
+          .ok());
   EXPECT_TRUE(Parse("{\"__metadata__\":{}}\n\t ", 0).ok());
 }
 
@@ -111,7 +112,8 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"t":{"dtype":7,"shape":[1],"data_offsets":[0,1]}})", 1, "\"dtype\": expected a string"},
       {R"({"t":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1, "\"dtype\" occurs twice"},
       {R"({"t":{"dtype":"U8","shape":[1],"shape":[1],"data_offsets":[0,1]}})", 1, "\"shape\" occurs twice"},
-      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"data_offsets":[0,1]}})", 1, "\"data_offsets\" occurs twice"},
+      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"data_offsets":[0,1]}})", 1,
+       "\"data_offsets\" occurs twice"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"extra":{}}})", 1, "unknown field \"extra\""},
       {R"({"t":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1, "\"shape\": expected a list of integers"},
       {R"({"t":{"dtype":"U8","shape":[1.0],"data_offsets":[0,1]}})", 1, "\"shape\": expected integers from 0"},
@@ -120,27 +122,32 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"t":{"dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1]}})", 1, "\"shape\": expected integers"},
       {R"({"t":{"dtype":"U8","shape":[1e3],"data_offsets":[0,1]}})", 1, "\"shape\": expected integers"},
       {R"({"t":{"dtype":"U8","shape":[01],"data_offsets":[0,1]}})", 1, "\"shape\": expected integers"},
-      {R"({"t":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1, "more than 16 items"},
+      {R"({"t":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1,
+       "more than 16 items"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, "\"data_offsets\": expected [begin, end]"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}})", 1, "\"data_offsets\": more than 2 items"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[-1,0]}})", 1, "\"data_offsets\": expected integers from 0"},
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1, "end before they begin"},
       {R"({"t":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, "expected 12 bytes for F32 [3], found 8"},
-      {R"({"t":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0, "more bytes than a file can"},
-      {R"({"t":{"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]}})", 0, "more bytes than a file can"},
+      {R"({"t":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+       "more bytes than a file can"},
+      {R"({"t":{"dtype":"F32","shape":[0,4294967296,4294967296],"data_offsets":[0,0]}})", 0,
+       "more bytes than a file can"},
       {R"({"t":{"dtype":"F64","shape":[1152921504606846976],"data_offsets":[0,0]}})", 0, "more bytes than a file can"},
-      {R"({"t":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}})", 0, "beyond 2^63"},
-      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2, "expected its data at offset 0, found 1: there is a hole"},
-      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})", 3,
-       "tensor \"t\": expected its data at offset 1, found 2: there is a hole before it"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3,
-       "tensor \"t\": expected its data at offset 2, found 1: it overlaps the tensor before it"},
-      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 2,
-       "it overlaps the tensor before it"},
-      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
-       "tensor \"t\": the name occurs twice"},
-      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0074":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
-       "tensor \"t\": the name occurs twice"},
+      {R"({"t":{"dtype":"U8","shape":[9223372036854775807],"data_offsets":[0,9223372036854775807]}})", 0,
+       "beyond 2^63"},
+      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})", 2,
+       "expected its data at offset 0, found 1: there is a hole"},
+      {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+       3, "tensor \"t\": expected its data at offset 1, found 2: there is a hole before it"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+       3, "tensor \"t\": expected its data at offset 2, found 1: it overlaps the tensor before it"},
+      {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"t":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+       2, "it overlaps the tensor before it"},
+      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"t":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+       2, "tensor \"t\": the name occurs twice"},
+      {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0074":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+       2, "tensor \"t\": the name occurs twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "\"__metadata__\" occurs twice"},
       {R"({"__metadata__":[]})", 0, "\"__metadata__\": expected an object"},
       {R"({"__metadata__":{"a":1}})", 0, "\"__metadata__\": expected an object of strings"},
@@ -185,7 +192,8 @@ TEST(Safetensors, RefusesEveryTruncationOfAFile) {
     ASSERT_EQ(status.ok(), size == content.size()) << size;
     if (status.ok()) continue;
     ASSERT_EQ(status.code(), StatusCode::kDataLoss) << size;
-    ASSERT_THAT(status.message(), AllOf(HasSubstr(path + " is truncated: expected "), HasSubstr(fmt::format("found {}", size))));
+    ASSERT_THAT(status.message(),
+                AllOf(HasSubstr(path + " is truncated: expected "), HasSubstr(fmt::format("found {}", size))));
     ASSERT_TRUE(index.tensors().empty());
   }
 }
@@ -227,8 +235,10 @@ TEST(Safetensors, RefusesHeaderLengthsThatCannotBe) {
     TensorIndex index;
     return AddSafetensorsFile(folder.Write("m", content), index);
   };
-  EXPECT_THAT(open(LengthBytes(3) + "{}").message(), HasSubstr("truncated: expected at least 11 bytes for its header, found 10"));
-  EXPECT_THAT(open(LengthBytes(100'000'001) + "{}").message(), HasSubstr("no safetensors file: its header would have 100000001"));
+  EXPECT_THAT(open(LengthBytes(3) + "{}").message(),
+              HasSubstr("truncated: expected at least 11 bytes for its header, found 10"));
+  EXPECT_THAT(open(LengthBytes(100'000'001) + "{}").message(),
+              HasSubstr("no safetensors file: its header would have 100000001"));
   EXPECT_THAT(open(LengthBytes(~uint64_t{0}) + "{}").message(), HasSubstr("18446744073709551615 bytes"));
   EXPECT_THAT(open("<!DOCTYPE html><html>").message(), HasSubstr("no safetensors file"));
   EXPECT_THAT(open(LengthBytes(0)).message(), HasSubstr("expected a JSON object"));
@@ -241,7 +251,8 @@ TEST(Safetensors, RecognisesAnLfsPointer) {
   const Status status = AddSafetensorsFile(
       folder.Write("m", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123456789\n"), index);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(folder.Path("m")), HasSubstr("Git LFS pointer"), HasSubstr("git lfs pull")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(folder.Path("m")), HasSubstr("Git LFS pointer"), HasSubstr("git lfs pull")));
 }
 
 TEST(Safetensors, MissingFileIsNotFound) {
@@ -253,8 +264,9 @@ TEST(Safetensors, ReadsManyTensorsAndNestingNeverRecurses) {
   constexpr int kCount = 150'000;
   std::string header = "{";
   for (int i = 0; i < kCount; ++i) {
-    header += fmt::format(R"({}"model.layers.{}.mlp.experts.{}.w":{{"dtype":"U8","shape":[1,2],"data_offsets":[{},{}]}})",
-                          i == 0 ? "" : ",", i % 64, i, i * 2, i * 2 + 2);
+    header +=
+        fmt::format(R"({}"model.layers.{}.mlp.experts.{}.w":{{"dtype":"U8","shape":[1,2],"data_offsets":[{},{}]}})",
+                    i == 0 ? "" : ",", i % 64, i, i * 2, i * 2 + 2);
   }
   header += "}";
   const auto tensors = Parse(header, kCount * 2);

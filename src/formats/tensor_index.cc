@@ -21,12 +21,14 @@ struct DTypeRow {
 
 // In the order of the enum.
 constexpr std::array kDTypes = {
-    DTypeRow{DType::kF32, "F32", 4},         DTypeRow{DType::kF16, "F16", 2},         DTypeRow{DType::kBF16, "BF16", 2},
-    DTypeRow{DType::kU8, "U8", 1},           DTypeRow{DType::kU32, "U32", 4},         DTypeRow{DType::kI32, "I32", 4},
-    DTypeRow{DType::kI64, "I64", 8},         DTypeRow{DType::kBool, "BOOL", 1},       DTypeRow{DType::kI8, "I8", 1},
-    DTypeRow{DType::kU16, "U16", 2},         DTypeRow{DType::kI16, "I16", 2},         DTypeRow{DType::kU64, "U64", 8},
-    DTypeRow{DType::kF64, "F64", 8},         DTypeRow{DType::kF8E4M3, "F8_E4M3", 1},  DTypeRow{DType::kF8E5M2, "F8_E5M2", 1},
-    DTypeRow{DType::kF8E8M0, "F8_E8M0", 1},
+    DTypeRow{DType::kF32, "F32", 4},        DTypeRow{DType::kF16, "F16", 2},
+    DTypeRow{DType::kBF16, "BF16", 2},      DTypeRow{DType::kU8, "U8", 1},
+    DTypeRow{DType::kU32, "U32", 4},        DTypeRow{DType::kI32, "I32", 4},
+    DTypeRow{DType::kI64, "I64", 8},        DTypeRow{DType::kBool, "BOOL", 1},
+    DTypeRow{DType::kI8, "I8", 1},          DTypeRow{DType::kU16, "U16", 2},
+    DTypeRow{DType::kI16, "I16", 2},        DTypeRow{DType::kU64, "U64", 8},
+    DTypeRow{DType::kF64, "F64", 8},        DTypeRow{DType::kF8E4M3, "F8_E4M3", 1},
+    DTypeRow{DType::kF8E5M2, "F8_E5M2", 1}, DTypeRow{DType::kF8E8M0, "F8_E8M0", 1},
 };
 
 constexpr bool RowsFollowTheEnum() {
@@ -89,8 +91,8 @@ int32_t TensorIndex::AddFile(SourceFile file) {
 Status TensorIndex::AddTensor(TensorInfo tensor) {
   CHECK(tensor.file >= 0 && static_cast<size_t>(tensor.file) < files_.size());
   if (tensors_.size() >= kMaxTensors) {
-    return ResourceExhaustedError(
-        fmt::format("{}: more than {} tensors in one model", files_[static_cast<size_t>(tensor.file)].path, kMaxTensors));
+    return ResourceExhaustedError(fmt::format("{}: more than {} tensors in one model",
+                                              files_[static_cast<size_t>(tensor.file)].path, kMaxTensors));
   }
   const auto [place, added] = by_name_.emplace(tensor.name, tensors_.size());
   if (!added) {

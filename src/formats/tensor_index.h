@@ -15,8 +15,22 @@ namespace nunspark {
 
 // Element types of safetensors files. Those beyond F32 F16 BF16 U8 U32 I32 I64 are known by name and size only.
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kU8, kU32, kI32, kI64,
-  kBool, kI8, kU16, kI16, kU64, kF64, kF8E4M3, kF8E5M2, kF8E8M0,
+  kF32,
+  kF16,
+  kBF16,
+  kU8,
+  kU32,
+  kI32,
+  kI64,
+  kBool,
+  kI8,
+  kU16,
+  kI16,
+  kU64,
+  kF64,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
 };
 
 std::string_view DTypeName(DType dtype);  // "BF16", as safetensors spells it
@@ -34,8 +48,8 @@ struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  int32_t file = 0;     // index into TensorIndex::files
-  int64_t offset = 0;   // absolute, in the file
+  int32_t file = 0;    // index into TensorIndex::files
+  int64_t offset = 0;  // absolute, in the file
   int64_t bytes = 0;
 };
 
@@ -47,8 +61,8 @@ std::string QuoteName(std::string_view name);
 
 struct SourceFile {
   std::string path;
-  int64_t bytes = 0;          // as the file system says
-  uint64_t header_hash = 0;   // XXH3-64 of what describes its tensors; part of a model's identity
+  int64_t bytes = 0;         // as the file system says
+  uint64_t header_hash = 0;  // XXH3-64 of what describes its tensors; part of a model's identity
 };
 
 class TensorIndex {

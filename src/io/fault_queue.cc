@@ -102,9 +102,9 @@ void FaultQueue::Arrive(const ReadCompletion& inner) {
     case Fault::Kind::kError: break;
     case Fault::Kind::kShort:
       FillWithRubbish(request, fault.at);
-      completion.status = DataLossError(fmt::format("read of {} bytes at {} in {} failed: the file ends at {} (truncated?)",
-                                                    request.bytes, request.offset,
-                                                    paths_[static_cast<size_t>(request.file)], request.offset + fault.at));
+      completion.status = DataLossError(
+          fmt::format("read of {} bytes at {} in {} failed: the file ends at {} (truncated?)", request.bytes,
+                      request.offset, paths_[static_cast<size_t>(request.file)], request.offset + fault.at));
       break;
     case Fault::Kind::kFlip:
       request.dst[fault.at / 8] = static_cast<uint8_t>(request.dst[fault.at / 8] ^ (1U << (fault.at % 8)));

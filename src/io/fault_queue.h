@@ -20,14 +20,14 @@ namespace nunspark {
 struct Fault {
   enum class Kind {
     kNone,
-    kError,    // the device fails with `error`; dst is filled with rubbish
-    kShort,    // the file seems to end `at` bytes into the request: kDataLoss, the rest of dst is rubbish
-    kFlip,     // bit `at` of the data is inverted and the read succeeds, as on a drive that lies
-    kDelay,    // handed out only after `at` later completions, or when nothing else is left in flight
+    kError,  // the device fails with `error`; dst is filled with rubbish
+    kShort,  // the file seems to end `at` bytes into the request: kDataLoss, the rest of dst is rubbish
+    kFlip,   // bit `at` of the data is inverted and the read succeeds, as on a drive that lies
+    kDelay,  // handed out only after `at` later completions, or when nothing else is left in flight
   };
 
   Kind kind = Kind::kNone;
-  int64_t request = 0;     // counted from 0 in the order of submission
+  int64_t request = 0;  // counted from 0 in the order of submission
   int64_t at = 0;
   int error = EIO;
 };
@@ -66,7 +66,7 @@ class FaultQueue final : public ReadQueue {
   };
   struct Held {
     ReadCompletion completion;
-    int64_t wait_for = 0;   // completions still to be handed out before it
+    int64_t wait_for = 0;  // completions still to be handed out before it
   };
 
   Fault Choose(int64_t number, const ReadRequest& request) const;
@@ -76,7 +76,7 @@ class FaultQueue final : public ReadQueue {
   std::unique_ptr<ReadQueue> inner_;
   const std::vector<std::string> paths_;
   const FaultPlan plan_;
-  std::unordered_map<uint64_t, Pending> pending_;   // by number, which is the inner queue's tag
+  std::unordered_map<uint64_t, Pending> pending_;  // by number, which is the inner queue's tag
   std::vector<ReadCompletion> ready_;
   std::vector<Held> held_;
   std::atomic<int64_t> submitted_{0};

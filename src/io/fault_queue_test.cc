@@ -104,7 +104,11 @@ TEST_F(FaultQueueTest, ADelayedReadArrivesWhenNothingElseIsLeft) {
 
 TEST_F(FaultQueueTest, RandomFaultsRepeatWithTheirSeed) {
   const auto outcome = [&](uint64_t seed) {
-    Open({.faults = {}, .seed = seed, .errors_per_mille = 100, .shorts_per_mille = 100, .flips_per_mille = 100,
+    Open({.faults = {},
+          .seed = seed,
+          .errors_per_mille = 100,
+          .shorts_per_mille = 100,
+          .flips_per_mille = 100,
           .delays_per_mille = 100});
     std::string codes;
     for (const auto& [tag, status] : ByTag(Run(300))) codes += std::to_string(static_cast<int>(status.code()));

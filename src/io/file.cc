@@ -62,8 +62,8 @@ Result<File> File::OpenRead(const std::string& path, ReadMode mode) {
   struct stat info = {};
   if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "opening", path);
   if (!S_ISREG(info.st_mode)) {
-    return IoError(fmt::format("{} is {}, expected a file", path,
-                               S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+    return IoError(
+        fmt::format("{} is {}, expected a file", path, S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
   }
   File file;
   file.path_ = path;
@@ -92,14 +92,14 @@ Status File::ReadAt(int64_t offset, std::span<uint8_t> out) const {
     const ssize_t got = ::pread(fd_, out.data() + done, ask, offset + static_cast<int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      return IoError(fmt::format("read of {} bytes at {} in {} failed: {}", out.size(), offset, path_,
-                                 ErrnoText(errno)));
+      return IoError(
+          fmt::format("read of {} bytes at {} in {} failed: {}", out.size(), offset, path_, ErrnoText(errno)));
     }
     if (got == 0) {
-      return DataLossError(fmt::format("read of {} bytes at {} in {} failed: expected at least {} bytes, the file "
-                                       "ends at {}",
-                                       out.size(), offset, path_, offset + static_cast<int64_t>(out.size()),
-                                       offset + static_cast<int64_t>(done)));
+      return DataLossError(fmt::format(
+          "read of {} bytes at {} in {} failed: expected at least {} bytes, the file "
+          "ends at {}",
+          out.size(), offset, path_, offset + static_cast<int64_t>(out.size()), offset + static_cast<int64_t>(done)));
     }
     done += static_cast<size_t>(got);
   }
@@ -234,8 +234,8 @@ Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
     if (got == 0) break;
     done += static_cast<size_t>(got);
     if (static_cast<int64_t>(done) > max_bytes) {
-      return ResourceExhaustedError(fmt::format("{} is larger than {} bytes, the most that is read of such a file", path,
-                                                max_bytes));
+      return ResourceExhaustedError(
+          fmt::format("{} is larger than {} bytes, the most that is read of such a file", path, max_bytes));
     }
   }
   content.resize(done);

@@ -23,7 +23,8 @@ class File {
   ~File();
 
   // Only regular files: opening a pipe could wait for ever.
-  // Errors: kNotFound, kPermission, kIo (path and errno). kDirect fails with kUnsupported where the file system refuses O_DIRECT.
+  // Errors: kNotFound, kPermission, kIo (path and errno). kDirect fails with kUnsupported where the file system refuses
+  // O_DIRECT.
   static Result<File> OpenRead(const std::string& path, ReadMode mode = ReadMode::kBuffered);
   // Creates or truncates.
   static Result<File> Create(const std::string& path);

@@ -1,6 +1,6 @@
 // How fast a drive delivers through each kind of read queue, and at what cost in processor time (column CPU).
-// BENCHMARK names: read/<queue>/<KiB of a request>/split:<KiB>/depth:<requests>. The file is 1 GiB in the temporary folder
-// (TMPDIR chooses the drive), its pages dropped from the cache before each buffered run.
+// BENCHMARK names: read/<queue>/<KiB of a request>/split:<KiB>/depth:<requests>. The file is 1 GiB in the temporary
+// folder (TMPDIR chooses the drive), its pages dropped from the cache before each buffered run.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -41,7 +41,8 @@ void Read(benchmark::State& state, IoBackend backend, bool direct, int64_t reque
       OpenReadQueue({TestFile()}, {.backend = backend, .direct = direct, .depth = depth, .split_bytes = split});
   if (!queue.ok()) return state.SkipWithError(queue.status().message().c_str());
   const File file = File::OpenRead(TestFile()).value();
-  void* const memory = ::mmap(nullptr, kRunBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, kRunBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   CHECK(memory != MAP_FAILED);
   std::mt19937_64 random(1);
   std::vector<ReadCompletion> done;
@@ -52,7 +53,9 @@ void Read(benchmark::State& state, IoBackend backend, bool direct, int64_t reque
     const int64_t count = kRunBytes / request_bytes;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t place = static_cast<int64_t>(random() % static_cast<uint64_t>(kFileBytes / request_bytes));
-      (*queue)->Submit({.file = 0, .offset = place * request_bytes, .bytes = request_bytes,
+      (*queue)->Submit({.file = 0,
+                        .offset = place * request_bytes,
+                        .bytes = request_bytes,
                         .dst = static_cast<uint8_t*>(memory) + i * request_bytes});
     }
     done.clear();
@@ -61,11 +64,12 @@ void Read(benchmark::State& state, IoBackend backend, bool direct, int64_t reque
   }
   ::munmap(memory, kRunBytes);
   state.SetLabel((*queue)->Description());
-  state.counters["GBps"] = benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(kRunBytes) / 1e9,
-                                              benchmark::Counter::kIsRate);
+  state.counters["GBps"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(kRunBytes) / 1e9, benchmark::Counter::kIsRate);
 }
 
-void Register(std::string_view name, IoBackend backend, bool direct, int64_t request_kib, int64_t split_kib, int depth) {
+void Register(std::string_view name, IoBackend backend, bool direct, int64_t request_kib, int64_t split_kib,
+              int depth) {
   benchmark::RegisterBenchmark(
       fmt::format("read/{}/{}/split:{}/depth:{}", name, request_kib, split_kib, depth).c_str(),
       [=](benchmark::State& state) { Read(state, backend, direct, request_kib << 10, split_kib << 10, depth); })

@@ -79,9 +79,9 @@ class PreadQueue final : public ReadQueue {
   const PreadCall call_;
 
   std::mutex mutex_;
-  std::condition_variable work_;   // chunks to read, or stop_
-  std::condition_variable done_;   // completions, or woken_
-  ReadSplitter splitter_;          // guarded by mutex_, as are the flags
+  std::condition_variable work_;  // chunks to read, or stop_
+  std::condition_variable done_;  // completions, or woken_
+  ReadSplitter splitter_;         // guarded by mutex_, as are the flags
   bool woken_ = false;
   bool stop_ = false;
   std::vector<std::thread> threads_;

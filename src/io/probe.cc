@@ -20,7 +20,8 @@ double SecondsSince(Clock::time_point start) { return std::chrono::duration<doub
 
 }  // namespace
 
-Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t file_bytes, const ProbeOptions& options) {
+Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t file_bytes,
+                                       const ProbeOptions& options) {
   CHECK(options.request_bytes > 0 && options.request_bytes % kIoAlignment == 0 && options.in_flight > 0);
   const int64_t blocks = file_bytes / options.request_bytes;
   if (blocks < 1) {
@@ -30,12 +31,12 @@ Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t f
   const int64_t count = std::min(blocks, std::max<int64_t>(1, options.max_bytes / options.request_bytes));
   const int64_t lanes = std::min<int64_t>(count, options.in_flight);
   const std::unique_ptr<uint8_t, void (*)(void*)> memory(
-      static_cast<uint8_t*>(std::aligned_alloc(static_cast<size_t>(kIoAlignment),
-                                               static_cast<size_t>(lanes * options.request_bytes))),
+      static_cast<uint8_t*>(
+          std::aligned_alloc(static_cast<size_t>(kIoAlignment), static_cast<size_t>(lanes * options.request_bytes))),
       &std::free);
   if (memory == nullptr) {
-    return ResourceExhaustedError(fmt::format("no memory for a probe of the drive ({} bytes)",
-                                              lanes * options.request_bytes));
+    return ResourceExhaustedError(
+        fmt::format("no memory for a probe of the drive ({} bytes)", lanes * options.request_bytes));
   }
   // About the golden ratio of the file from one read to the next: scattered, and no block twice.
   int64_t stride = std::max<int64_t>(1, blocks * 618 / 1000);
@@ -44,8 +45,11 @@ Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t f
   int64_t started = 0;
   int64_t finished = 0;
   const auto start_one = [&](uint64_t lane) {
-    queue.Submit({.file = file, .offset = started * stride % blocks * options.request_bytes, .bytes = options.request_bytes,
-                  .dst = memory.get() + static_cast<int64_t>(lane) * options.request_bytes, .tag = lane});
+    queue.Submit({.file = file,
+                  .offset = started * stride % blocks * options.request_bytes,
+                  .bytes = options.request_bytes,
+                  .dst = memory.get() + static_cast<int64_t>(lane) * options.request_bytes,
+                  .tag = lane});
     ++started;
   };
   const Clock::time_point start = Clock::now();

@@ -11,9 +11,9 @@ namespace nunspark {
 
 struct ProbeOptions {
   int64_t max_bytes = int64_t{64} << 20;
-  double max_seconds = 0.25;               // no read starts later
+  double max_seconds = 0.25;                 // no read starts later
   int64_t request_bytes = int64_t{1} << 20;  // multiple of kIoAlignment
-  int in_flight = 16;                      // requests; the probe's memory is in_flight x request_bytes
+  int in_flight = 16;                        // requests; the probe's memory is in_flight x request_bytes
 };
 
 struct ProbeResult {
@@ -22,10 +22,9 @@ struct ProbeResult {
   double bytes_per_second = 0;
 };
 
-// Reads parts of file `file` of `queue`, each part at most once, until one of the limits. With buffered reads the figure
-// includes what the page cache already holds.
-// REQUIRES: nothing in flight in `queue`. Errors: kInvalidArgument when the file is smaller than one request; the first
-// failed read; kResourceExhausted without memory for the buffers.
+// Reads parts of file `file` of `queue`, each part at most once, until one of the limits. With buffered reads the
+// figure includes what the page cache already holds. REQUIRES: nothing in flight in `queue`. Errors: kInvalidArgument
+// when the file is smaller than one request; the first failed read; kResourceExhausted without memory for the buffers.
 Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t file_bytes,
                                        const ProbeOptions& options = {});
 

@@ -14,8 +14,8 @@
 
 namespace nunspark {
 
-// Takes `files` only on success. Errors: kUnsupported with the reason when the kernel refuses io_uring (missing, switched
-// off, filtered, out of its memory limit) or lacks the operations used here.
+// Takes `files` only on success. Errors: kUnsupported with the reason when the kernel refuses io_uring (missing,
+// switched off, filtered, out of its memory limit) or lacks the operations used here.
 Result<std::unique_ptr<ReadQueue>> MakeUringQueue(std::vector<QueueFile>& files, const ReadQueueOptions& options);
 
 // One read call; returns bytes or -errno. Tests replace it.

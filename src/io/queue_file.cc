@@ -15,8 +15,8 @@
 namespace nunspark {
 namespace {
 
-// Some file systems accept O_DIRECT when opening and refuse it when reading, or want a coarser alignment than ours: only a
-// read tells. Returns 0 or the errno.
+// Some file systems accept O_DIRECT when opening and refuse it when reading, or want a coarser alignment than ours:
+// only a read tells. Returns 0 or the errno.
 int TryDirectRead(const File& file) {
   const std::unique_ptr<void, void (*)(void*)> buffer(
       std::aligned_alloc(static_cast<size_t>(kIoAlignment), static_cast<size_t>(kIoAlignment)), &std::free);

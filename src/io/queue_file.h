@@ -13,9 +13,9 @@ namespace nunspark {
 
 struct QueueFile {
   File file;
-  int64_t bytes = 0;               // when opened
+  int64_t bytes = 0;  // when opened
   bool direct = false;
-  std::string why_not_direct;      // "" when direct, or when nobody asked for it
+  std::string why_not_direct;  // "" when direct, or when nobody asked for it
 };
 
 enum class DirectIo { kTry, kNo };

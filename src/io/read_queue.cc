@@ -11,9 +11,11 @@
 
 namespace nunspark {
 
-Result<std::unique_ptr<ReadQueue>> OpenReadQueue(const std::vector<std::string>& paths, const ReadQueueOptions& options) {
+Result<std::unique_ptr<ReadQueue>> OpenReadQueue(const std::vector<std::string>& paths,
+                                                 const ReadQueueOptions& options) {
   CHECK(options.depth > 0 && options.threads > 0 && options.split_bytes > 0);
-  ASSIGN_OR_RETURN(std::vector<QueueFile> files, OpenQueueFiles(paths, options.direct ? DirectIo::kTry : DirectIo::kNo));
+  ASSIGN_OR_RETURN(std::vector<QueueFile> files,
+                   OpenQueueFiles(paths, options.direct ? DirectIo::kTry : DirectIo::kNo));
   std::string why_pread = "pread was asked for";
   if (options.backend != IoBackend::kPread) {
     Result<std::unique_ptr<ReadQueue>> ring = MakeUringQueue(files, options);

@@ -69,7 +69,7 @@ class ReadQueueTest : public ::testing::TestWithParam<Variant> {
   TestFolder folder_;
 };
 
-#define OPEN_OR_SKIP(queue, ...)                   \
+#define OPEN_OR_SKIP(queue, ...)                              \
   const std::unique_ptr<ReadQueue> queue = Open(__VA_ARGS__); \
   if (queue == nullptr) GTEST_SKIP() << "io_uring is refused here"
 
@@ -92,8 +92,11 @@ TEST_P(ReadQueueTest, ReadsRandomRangesOfSeveralFiles) {
       const int64_t first = static_cast<int64_t>(random()) % units;
       const int64_t count = 1 + static_cast<int64_t>(random()) % (units - first);
       memory.push_back(Allocate(count * kIoAlignment));
-      requests.push_back({.file = file, .offset = first * kIoAlignment, .bytes = count * kIoAlignment,
-                          .dst = memory.back().get(), .tag = tag});
+      requests.push_back({.file = file,
+                          .offset = first * kIoAlignment,
+                          .bytes = count * kIoAlignment,
+                          .dst = memory.back().get(),
+                          .tag = tag});
       queue->Submit(requests.back());
     }
     std::vector<bool> seen(requests.size());
@@ -235,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(All, ReadQueueTest,
 
 TEST(PreadQueue, ReportsDeviceErrors) {
   const TestFolder folder;
-  Result<std::vector<QueueFile>> files = OpenQueueFiles({folder.Write("data", std::string(1 << 20, 'x'))}, DirectIo::kNo);
+  Result<std::vector<QueueFile>> files =
+      OpenQueueFiles({folder.Write("data", std::string(1 << 20, 'x'))}, DirectIo::kNo);
   ASSERT_TRUE(files.ok());
   const auto queue = MakePreadQueue(std::move(files).value(), {}, "",
                                     [](int fd, uint8_t* dst, int64_t bytes, int64_t offset) -> int64_t {
@@ -318,7 +322,8 @@ TEST(ReadQueueDeathTest, FallsBackToPreadWhereIoUringIsRefused) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const TestFolder folder;
   const std::string path = folder.Write("data", std::string(8192, 'x'));
-  EXPECT_EXIT(std::_Exit(CheckRefusal(path, EPERM, "Operation not permitted (EPERM)")), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::_Exit(CheckRefusal(path, EPERM, "Operation not permitted (EPERM)")), ::testing::ExitedWithCode(0),
+              "");
   EXPECT_EXIT(std::_Exit(CheckRefusal(path, ENOSYS, "Function not implemented (ENOSYS)")), ::testing::ExitedWithCode(0),
               "");
 }

@@ -19,16 +19,17 @@ constexpr int64_t kMaxChunkBytes = int64_t{1} << 30;
 bool IsAligned(int64_t value) { return value % kIoAlignment == 0; }
 
 Status ReadFailed(const ReadRequest& request, const QueueFile& file, std::string_view reason) {
-  return IoError(fmt::format("read of {} bytes at {} in {} failed: {}", request.bytes, request.offset, file.file.path(),
-                             reason));
+  return IoError(
+      fmt::format("read of {} bytes at {} in {} failed: {}", request.bytes, request.offset, file.file.path(), reason));
 }
 
 Status EndsEarly(const ReadRequest& request, const QueueFile& file, int64_t end) {
   // The last alignment unit may be incomplete, so this is the least the file has to have.
   const int64_t least = request.offset + request.bytes - kIoAlignment + 1;
-  return DataLossError(fmt::format("read of {} bytes at {} in {} failed: expected a file of at least {} bytes, found its "
-                                   "end at {} (truncated?)",
-                                   request.bytes, request.offset, file.file.path(), least, end));
+  return DataLossError(
+      fmt::format("read of {} bytes at {} in {} failed: expected a file of at least {} bytes, found its "
+                  "end at {} (truncated?)",
+                  request.bytes, request.offset, file.file.path(), least, end));
 }
 
 }  // namespace
@@ -71,7 +72,8 @@ bool ReadSplitter::Next(Chunk& chunk) {
   Read& read = reads_[static_cast<size_t>(index)];
   const int64_t file_left = files_[static_cast<size_t>(read.request.file)].bytes - read.request.offset - read.cut;
   const int64_t bytes = std::min(split_bytes_, read.request.bytes - read.cut);
-  chunk = {.read = index, .retries = 0, .begin = read.cut, .bytes = bytes, .needed = std::min(bytes, file_left), .done = 0};
+  chunk = {
+      .read = index, .retries = 0, .begin = read.cut, .bytes = bytes, .needed = std::min(bytes, file_left), .done = 0};
   ++read.chunks_out;
   ++chunks_out_;
   read.cut += bytes;
@@ -85,7 +87,8 @@ bool ReadSplitter::Next(Chunk& chunk) {
 ReadCall ReadSplitter::Call(const Chunk& chunk) const {
   const ReadRequest& request = reads_[static_cast<size_t>(chunk.read)].request;
   const int64_t at = chunk.begin + chunk.done;
-  return {.file = request.file, .offset = request.offset + at, .bytes = chunk.bytes - chunk.done, .dst = request.dst + at};
+  return {
+      .file = request.file, .offset = request.offset + at, .bytes = chunk.bytes - chunk.done, .dst = request.dst + at};
 }
 
 ReadSplitter::Step ReadSplitter::Apply(Chunk& chunk, int64_t result) {

@@ -1,5 +1,5 @@
-// What every ReadQueue does alike, whatever makes the system calls: cuts requests into chunks, judges the result of each
-// call (short, early end, transient, failed) and says when a request is complete.
+// What every ReadQueue does alike, whatever makes the system calls: cuts requests into chunks, judges the result of
+// each call (short, early end, transient, failed) and says when a request is complete.
 #ifndef NUNSPARK_IO_READ_SPLITTER_H_
 #define NUNSPARK_IO_READ_SPLITTER_H_
 
@@ -14,11 +14,11 @@ namespace nunspark {
 
 // A part of one request that is read by one system call, or several when calls come back short.
 struct Chunk {
-  int32_t read = -1;      // the splitter's own index of the request
-  int32_t retries = 0;    // since the last byte of progress
-  int64_t begin = 0;      // from the start of the request
-  int64_t bytes = 0;      // the aligned window
-  int64_t needed = 0;     // what the file can deliver of it: less than `bytes` only at the end of a file
+  int32_t read = -1;    // the splitter's own index of the request
+  int32_t retries = 0;  // since the last byte of progress
+  int64_t begin = 0;    // from the start of the request
+  int64_t bytes = 0;    // the aligned window
+  int64_t needed = 0;   // what the file can deliver of it: less than `bytes` only at the end of a file
   int64_t done = 0;
 };
 
@@ -39,8 +39,8 @@ class ReadSplitter {
   // REQUIRES: the request keeps the rules of ReadRequest.
   void Add(const ReadRequest& request);
 
-  // The next chunk to start, oldest request first; false when there is none. Each chunk must come back through Apply until
-  // that says kFinished.
+  // The next chunk to start, oldest request first; false when there is none. Each chunk must come back through Apply
+  // until that says kFinished.
   bool Next(Chunk& chunk);
 
   ReadCall Call(const Chunk& chunk) const;
@@ -60,9 +60,9 @@ class ReadSplitter {
  private:
   struct Read {
     ReadRequest request;
-    int64_t cut = 0;          // where the next chunk begins
+    int64_t cut = 0;  // where the next chunk begins
     int32_t chunks_out = 0;
-    int32_t next = -1;        // in the list of reads that have more chunks to start
+    int32_t next = -1;  // in the list of reads that have more chunks to start
     Status status;
   };
 

@@ -101,7 +101,8 @@ TEST_F(ReadSplitterTest, DeviceErrorsNameEverything) {
   ReadSplitter splitter(files_, 4096);
   const Status status = OneRead(splitter, {-EIO});
   EXPECT_EQ(status.code(), StatusCode::kIo);
-  EXPECT_EQ(status.message(), "read of 4096 bytes at 0 in " + folder_.Path("data") + " failed: Input/output error (EIO)");
+  EXPECT_EQ(status.message(),
+            "read of 4096 bytes at 0 in " + folder_.Path("data") + " failed: Input/output error (EIO)");
 }
 
 TEST_F(ReadSplitterTest, EarlyEndIsDataLoss) {
@@ -170,8 +171,8 @@ TEST_F(ReadSplitterTest, DroppedRequestsDoNotComplete) {
   EXPECT_FALSE(splitter.HasChunksOut());
 }
 
-// Random requests over a file whose end is not aligned, random short results, transient errors in between, chunks finished
-// in random order: the bytes must be right.
+// Random requests over a file whose end is not aligned, random short results, transient errors in between, chunks
+// finished in random order: the bytes must be right.
 TEST_F(ReadSplitterTest, DeliversTheRightBytesWhateverTheCallsReturn) {
   for (const bool direct : {false, true}) {
     Open(RandomBytes(200'001, 4), direct);
@@ -189,8 +190,11 @@ TEST_F(ReadSplitterTest, DeliversTheRightBytesWhateverTheCallsReturn) {
         const int64_t first = static_cast<int64_t>(random()) % units;
         const int64_t count = 1 + static_cast<int64_t>(random()) % (units - first);
         wanted.push_back({first * kIoAlignment, count * kIoAlignment, Allocate(count * kIoAlignment)});
-        splitter.Add({.file = 0, .offset = wanted.back().offset, .bytes = wanted.back().bytes,
-                      .dst = wanted.back().memory.get(), .tag = static_cast<uint64_t>(i)});
+        splitter.Add({.file = 0,
+                      .offset = wanted.back().offset,
+                      .bytes = wanted.back().bytes,
+                      .dst = wanted.back().memory.get(),
+                      .tag = static_cast<uint64_t>(i)});
       }
       std::vector<Chunk> out;
       std::vector<ReadCompletion> done;
@@ -198,8 +202,8 @@ TEST_F(ReadSplitterTest, DeliversTheRightBytesWhateverTheCallsReturn) {
         for (Chunk chunk; out.size() < 8 && splitter.Next(chunk);) out.push_back(chunk);
         const size_t pick = random() % out.size();
         const bool transient = random() % 8 == 0 && out[pick].retries == 0;
-        const int64_t limit = direct ? kIoAlignment + static_cast<int64_t>(random() % 20000)
-                                     : 1 + static_cast<int64_t>(random() % 20000);
+        const int64_t limit =
+            direct ? kIoAlignment + static_cast<int64_t>(random() % 20000) : 1 + static_cast<int64_t>(random() % 20000);
         const int64_t result = transient ? -EINTR : Deliver(splitter.Call(out[pick]), limit);
         if (splitter.Apply(out[pick], result) == ReadSplitter::Step::kFinished) {
           out.erase(out.begin() + static_cast<std::ptrdiff_t>(pick));

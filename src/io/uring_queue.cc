@@ -64,13 +64,13 @@ class UringQueue final : public ReadQueue {
 
   std::vector<QueueFile> files_;
   ReadSplitter splitter_;
-  std::vector<Chunk> slots_;        // chunks in flight, by the tag of their ring entry
+  std::vector<Chunk> slots_;  // chunks in flight, by the tag of their ring entry
   std::vector<int> free_slots_;
   io_uring ring_ = {};
   bool ring_open_ = false;
   bool files_registered_ = false;
   int wake_fd_ = -1;
-  uint64_t wake_value_ = 0;         // written by the kernel
+  uint64_t wake_value_ = 0;  // written by the kernel
   bool wake_armed_ = false;
   bool woken_ = false;
 };
@@ -85,7 +85,7 @@ Status UringQueue::Start() {
   if (result < 0) return Refused("io_uring_setup", -result);
   ring_open_ = true;
   const std::unique_ptr<io_uring_probe, void (*)(io_uring_probe*)> probe(io_uring_get_probe_ring(&ring_),
-                                                                          &io_uring_free_probe);
+                                                                         &io_uring_free_probe);
   if (probe == nullptr || io_uring_opcode_supported(probe.get(), IORING_OP_READ) == 0) {
     return UnsupportedError("io_uring of this kernel is too old: it lacks IORING_OP_READ (Linux 5.6)");
   }
@@ -94,7 +94,8 @@ Status UringQueue::Start() {
   // Saves looking up and counting the descriptor for every chunk; plain descriptors do as well.
   std::vector<int> fds;
   for (const QueueFile& file : files_) fds.push_back(file.file.fd());
-  files_registered_ = !fds.empty() && io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size())) == 0;
+  files_registered_ =
+      !fds.empty() && io_uring_register_files(&ring_, fds.data(), static_cast<unsigned>(fds.size())) == 0;
   return Status();
 }
 
