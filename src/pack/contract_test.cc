@@ -42,7 +42,8 @@ std::vector<std::string> PieceIds(const Packed& packed) {
 
 std::vector<std::string> TensorNames(const Packed& packed, std::string_view piece_id) {
   std::vector<std::string> names;
-  for (const ManifestTensor& tensor : (*packed.checkpoint.manifest->FindPiece(piece_id))->tensors) names.push_back(tensor.name);
+  const ManifestPiece* const piece = packed.checkpoint.manifest->FindPiece(piece_id).value();
+  for (const ManifestTensor& tensor : piece->tensors) names.push_back(tensor.name);
   return names;
 }
 
@@ -65,8 +66,8 @@ void ExpectSameTensor(const Packed& packed, const TestModel& model, const std::s
   EXPECT_TRUE(Bytes(packed, name) == source.data) << name;
 }
 
-// Names in a safetensors file's header, read here with nothing of the project's safetensors code: the data must be covered
-// from its first to the file's last byte by tensors that follow each other, in the order of the header.
+// Names in a safetensors file's header, read here with nothing of the project's safetensors code: the data must be
+// covered from its first to the file's last byte by tensors that follow each other, in the order of the header.
 std::vector<std::string> StrictlyRead(const std::string& file, int64_t alignment) {
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{static_cast<uint8_t>(file.at(i))} << (8 * i);
@@ -83,8 +84,8 @@ std::vector<std::string> StrictlyRead(const std::string& file, int64_t alignment
     EXPECT_EQ(offsets.at(1).as_int() - end, elements * sizes.at(entry.Find("dtype")->as_string())) << name;
     if (name.starts_with("__gap_")) {
       EXPECT_EQ(entry.Find("dtype")->as_string(), "U8");
-      EXPECT_EQ(file.substr(8 + length + static_cast<uint64_t>(end), static_cast<size_t>(elements)).find_first_not_of('\0'),
-                std::string::npos);
+      const std::string gap = file.substr(8 + length + static_cast<uint64_t>(end), static_cast<size_t>(elements));
+      EXPECT_EQ(gap.find_first_not_of('\0'), std::string::npos);
     } else {
       EXPECT_EQ(end % 64, 0) << name;
     }
@@ -114,7 +115,8 @@ TEST(PackContract, Item1_DenseModelHasOnePieceALayerAndItsTensors) {
   EXPECT_THAT(TensorNames(*packed, "norm_head"), ElementsAre("model.norm.weight", "lm_head.weight"));
   EXPECT_EQ(packed->checkpoint.tensors.tensors().size(), model.tensors.size());
   for (const TestTensor& tensor : model.tensors) ExpectSameTensor(*packed, model, tensor.name);
-  EXPECT_THAT(Names(FolderContent(work / "pack")), ElementsAre("checksums.json", "manifest.json", "model-core.safetensors"));
+  EXPECT_THAT(Names(FolderContent(work / "pack")),
+              ElementsAre("checksums.json", "manifest.json", "model-core.safetensors"));
   int64_t bytes = 0;
   for (const auto& [name, content] : FolderContent(work / "pack")) bytes += static_cast<int64_t>(content.size());
   EXPECT_EQ(packed->report.bytes, bytes);
@@ -145,8 +147,8 @@ TEST(PackContract, Item3_QuantisedTripletsAndConfigAreRecorded) {
   const TestModel model = MakeTestModel({.layers = 2, .bits = 4});
   const Result<Packed> packed = PackAndOpen(model, work);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
-  EXPECT_THAT(TensorNames(*packed, "embed"), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.scales",
-                                                         "model.embed_tokens.biases"));
+  EXPECT_THAT(TensorNames(*packed, "embed"),
+              ElementsAre("model.embed_tokens.weight", "model.embed_tokens.scales", "model.embed_tokens.biases"));
   EXPECT_THAT(TensorNames(*packed, "norm_head"),
               ElementsAre("model.norm.weight", "lm_head.weight", "lm_head.scales", "lm_head.biases"));
   const std::vector<std::string> layer = TensorNames(*packed, "layer_001");
@@ -212,9 +214,9 @@ TEST(PackContract, Item6_DenseAndExpertLayersMix) {
   const TestModel model = MakeTestModel({.layers = 3, .experts = 2, .dense_layers = {1}});
   const Result<Packed> packed = PackAndOpen(model, work);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
-  EXPECT_THAT(PieceIds(*packed), ElementsAre("embed", "layer_000_core", "layer_000_expert_0", "layer_000_expert_1",
-                                             "layer_001", "layer_002_core", "layer_002_expert_0", "layer_002_expert_1",
-                                             "norm_head"));
+  EXPECT_THAT(PieceIds(*packed),
+              ElementsAre("embed", "layer_000_core", "layer_000_expert_0", "layer_000_expert_1", "layer_001",
+                          "layer_002_core", "layer_002_expert_0", "layer_002_expert_1", "norm_head"));
   EXPECT_THAT(TensorNames(*packed, "layer_001"), testing::Contains("model.layers.1.mlp.gate_proj.weight"));
 }
 
@@ -244,11 +246,10 @@ TEST(PackContract, StackedAndUnstackedSourcesGiveTheSameRecords) {
 TEST(PackContract, Item7_TokenizerFilesAreCopiedAndOthersAreNot) {
   const TempFolder work;
   TestModel model = MakeTestModel({.layers = 1});
-  const std::vector<std::string> wanted = {"added_tokens.json", "chat_template.jinja",     "chat_template.json",
-                                           "generation_config.json", "merges.txt",         "special_tokens_map.json",
-                                           "tokenizer.json",    "tokenizer.model",         "tokenizer_config.json",
-                                           "vocab.json"};
-  for (const std::string& name : wanted) model.side_files[name] = "{\"eos_token_id\": 7}" + name + std::string("\0\xFF", 2);
+  const std::vector<std::string> wanted = {
+      "added_tokens.json",       "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
+      "special_tokens_map.json", "tokenizer.json",      "tokenizer.model",    "tokenizer_config.json",  "vocab.json"};
+  for (const std::string& name : wanted) model.side_files[name] = "content of " + name + std::string("\0\xFF", 2);
   model.side_files["generation_config.json"] = "{\"eos_token_id\": [7, 9]}";
   for (const char* name : {"README.md", "preprocessor_config.json", "training_args.bin", ".gitattributes"}) {
     model.side_files[name] = "not wanted";
@@ -283,7 +284,8 @@ TEST(PackFormat, AnySafetensorsReaderCanReadTheFiles) {
   for (const int64_t alignment : {4096, 16384}) {
     const TempFolder work;
     const TestModel model = MakeTestModel({.layers = 2, .experts = 5, .dense_layers = {0}, .bits = 4});
-    const Result<Packed> packed = PackAndOpen(model, work, {.out_folder = "", .alignment = alignment, .split_bytes = 2 * alignment});
+    const PackOptions options{.out_folder = "", .alignment = alignment, .split_bytes = 2 * alignment};
+    const Result<Packed> packed = PackAndOpen(model, work, options);
     ASSERT_TRUE(packed.ok()) << packed.status().message();
     std::set<std::string> names;
     size_t files = 0;
@@ -326,7 +328,8 @@ TEST(PackFormat, WeightFilesAloneAreAnOrdinaryCheckpoint) {
 
 TEST(PackFormat, ExpertFilesAreSplitAtTheGivenSize) {
   const TempFolder work;
-  const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 2, .experts = 8}), work, {.out_folder = "", .split_bytes = 40000});
+  const PackOptions options{.out_folder = "", .split_bytes = 40000};
+  const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 2, .experts = 8}), work, options);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   const Manifest& manifest = *packed->checkpoint.manifest;
   std::vector<int64_t> data(manifest.files.size());
@@ -339,7 +342,8 @@ TEST(PackFormat, ExpertFilesAreSplitAtTheGivenSize) {
 
 TEST(PackFormat, RecordLargerThanTheSplitSizeHasItsOwnFile) {
   const TempFolder work;
-  const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 1, .experts = 3}), work, {.out_folder = "", .split_bytes = 4096});
+  const PackOptions options{.out_folder = "", .split_bytes = 4096};
+  const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 1, .experts = 3}), work, options);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   EXPECT_EQ(packed->checkpoint.manifest->files.size(), 4U);
 }

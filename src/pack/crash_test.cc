@@ -1,7 +1,7 @@
 // Packers that are killed, and drives that are full: always no pack or a complete one, and the same one in the end.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
@@ -23,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kNotPossible = 77;   // exit code of a child that lacks a permission
+constexpr int kNotPossible = 77;  // exit code of a child that lacks a permission
 
 // Runs `body` in a child process; its result is the child's exit code.
 pid_t Fork(const std::function<int()>& body) {
@@ -284,7 +284,9 @@ TEST(PackMemory, PeakDoesNotGrowWithThePieces) {
   std::vector<TensorInfo> infos;
   std::string data;
   for (const TestTensor& tensor : model.tensors) {
-    TensorInfo info{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape,
+    TensorInfo info{.name = tensor.name,
+                    .dtype = tensor.dtype,
+                    .shape = tensor.shape,
                     .bytes = static_cast<int64_t>(tensor.data.size())};
     if (tensor.name == "model.embed_tokens.weight") {
       info.shape = {1500000, 64};
@@ -301,7 +303,7 @@ TEST(PackMemory, PeakDoesNotGrowWithThePieces) {
   ASSERT_TRUE(WriteFileAtomically(work / "model/config.json", WriteJson(model.config)).ok());
 
   const int result = Wait(Fork([&] {
-    if (!WriteProc("/proc/self/clear_refs", "5")) return kNotPossible;   // sets the peak back to what is in use
+    if (!WriteProc("/proc/self/clear_refs", "5")) return kNotPossible;  // sets the peak back to what is in use
     const int64_t before = PeakBytes();
     if (!PackTo(work / "model", work / "pack").ok()) return 2;
     if (!Verify(work / "pack")->ok()) return 3;

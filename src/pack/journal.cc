@@ -87,7 +87,9 @@ Result<Journal> Journal::Open(const std::string& path) {
   // Between open and lock the holder may have finished and removed the file.
   struct stat mine = {};
   struct stat named = {};
-  if (::fstat(journal.fd_, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) return in_use();
+  if (::fstat(journal.fd_, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
+    return in_use();
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   RETURN_IF_ERROR(journal.Read(text));
   return journal;
@@ -102,10 +104,12 @@ Status Journal::Read(const std::string& text) {
                                     : text.starts_with(kHead) && text.find('\n') == std::string::npos) {
       return Status();
     }
-    return InvalidArgumentError(fmt::format("{} is not the journal of a pack; expected it to begin with \"{}\"", path_, kHead));
+    return InvalidArgumentError(
+        fmt::format("{} is not the journal of a pack; expected it to begin with \"{}\"", path_, kHead));
   }
   if (!head->starts_with(kHead)) {
-    return InvalidArgumentError(fmt::format("{} is not the journal of a pack of this version; remove its folder", path_));
+    return InvalidArgumentError(
+        fmt::format("{} is not the journal of a pack of this version; remove its folder", path_));
   }
   identity_ = head->substr(kHead.size());
   while (const std::optional<std::string_view> payload = TakeLine(rest)) {

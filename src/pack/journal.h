@@ -1,7 +1,8 @@
 // The journal of an unfinished pack: which records are on the drive, and their checksums.
 //
-// One line a record, each closed by its own hash, so that a line that was cut off by a kill or a power cut is seen; what
-// follows it is not used. A line is written after its record was synced, so every line that is there can be believed.
+// One line a record, each closed by its own hash, so that a line that was cut off by a kill or a power cut is seen;
+// what follows it is not used. A line is written after its record was synced, so every line that is there can be
+// believed.
 #ifndef NUNSPARK_PACK_JOURNAL_H_
 #define NUNSPARK_PACK_JOURNAL_H_
 
@@ -28,8 +29,8 @@ class Journal {
   Journal& operator=(Journal&& other) noexcept;
   ~Journal();
 
-  // Opens or creates, locks and reads. Errors: kInvalidArgument when another process holds the lock, or when the file is
-  // no journal; kPermission, kIo.
+  // Opens or creates, locks and reads. Errors: kInvalidArgument when another process holds the lock, or when the file
+  // is no journal; kPermission, kIo.
   static Result<Journal> Open(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
@@ -53,7 +54,7 @@ class Journal {
   std::string path_;
   std::string identity_;
   std::map<int32_t, std::string> finished_;
-  int64_t bytes_ = 0;   // of whole lines
+  int64_t bytes_ = 0;  // of whole lines
 };
 
 }  // namespace nunspark

@@ -84,8 +84,8 @@ Status OutputFile::WriteAt(int64_t offset, std::string_view data) {
 // Without this gigabytes of dirty pages pile up and push out what other programs have cached. Failures are not reported
 // here: Sync reports every write that did not reach the drive.
 void OutputFile::WriteBehind(int64_t offset, int64_t end) {
-  if (offset < started_) return;                                       // a header written late
-  if (offset > started_ + kWindowBytes) waited_ = started_ = offset;   // the first write of a continued run
+  if (offset < started_) return;                                      // a header written late
+  if (offset > started_ + kWindowBytes) waited_ = started_ = offset;  // the first write of a continued run
   if (end - started_ < kWindowBytes) return;
   (void)::sync_file_range(fd_, started_, end - started_, SYNC_FILE_RANGE_WRITE);
   if (started_ > waited_) {

@@ -19,8 +19,8 @@ class OutputFile {
   OutputFile& operator=(OutputFile&& other) noexcept;
   ~OutputFile();
 
-  // Opens or creates; keeps what is there, makes the file `bytes` long and reserves its space where the file system can.
-  // Errors: kResourceExhausted when the drive is full, kPermission, kIo.
+  // Opens or creates; keeps what is there, makes the file `bytes` long and reserves its space where the file system
+  // can. Errors: kResourceExhausted when the drive is full, kPermission, kIo.
   static Result<OutputFile> Open(const std::string& path, int64_t bytes);
 
   // Writes everything. Errors: kResourceExhausted when the drive is full, else kIo.
@@ -38,8 +38,8 @@ class OutputFile {
 
   int fd_ = -1;
   std::string path_;
-  int64_t started_ = 0;   // [started_, end of the last write): in the cache only
-  int64_t waited_ = 0;    // [waited_, started_): on its way to the drive
+  int64_t started_ = 0;  // [started_, end of the last write): in the cache only
+  int64_t waited_ = 0;   // [waited_, started_): on its way to the drive
 };
 
 }  // namespace nunspark

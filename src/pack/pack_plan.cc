@@ -18,8 +18,8 @@ namespace nunspark {
 namespace {
 
 constexpr std::string_view kSideFiles[] = {
-    "tokenizer.json",  "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-    "merges.txt",      "tokenizer.model",       "added_tokens.json",       "chat_template.jinja",
+    "tokenizer.json",     "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+    "merges.txt",         "tokenizer.model",       "added_tokens.json",       "chat_template.jinja",
     "chat_template.json", "generation_config.json"};
 
 constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
@@ -57,8 +57,8 @@ class Planner {
   const ModelLayout& layout_;
   const int64_t split_bytes_;
   PackPlan& plan_;
-  int64_t data_bytes_ = 0;     // of the file that is being filled
-  int64_t header_bytes_ = 0;   // of its entries, at most
+  int64_t data_bytes_ = 0;    // of the file that is being filled
+  int64_t header_bytes_ = 0;  // of its entries, at most
 };
 
 Status Planner::Run() {
@@ -103,8 +103,8 @@ Status Planner::ListDropped() {
                                       lost.size() == 1 ? "" : fmt::format(", nor have {} others", lost.size() - 1)));
 }
 
-// Superfluous by the type's own table; a layer beyond num_hidden_layers (kept for multi-token prediction); the head of a
-// model whose head is the embedding; another modality beside a wrapped language model.
+// Superfluous by the type's own table; a layer beyond num_hidden_layers (kept for multi-token prediction); the head of
+// a model whose head is the embedding; another modality beside a wrapped language model.
 bool Planner::MayBeDropped(std::string_view name) const {
   constexpr std::string_view kWrapper = "language_model.";
   constexpr std::string_view kLayers = "layers.";
@@ -156,8 +156,8 @@ void Planner::AssignFiles() {
   for (size_t i = 0; i < layout_.pieces.size(); ++i) {
     if (layout_.pieces[i].kind != PieceKind::kExpert) continue;
     const int64_t header = entry_bytes(i);
-    const bool full = data_bytes_ + plan_.manifest.pieces[i].bytes > split_bytes_ ||
-                      header_bytes_ + header > kSplitHeaderBytes;
+    const bool full =
+        data_bytes_ + plan_.manifest.pieces[i].bytes > split_bytes_ || header_bytes_ + header > kSplitHeaderBytes;
     if (experts_file == 0 || (full && data_bytes_ > 0)) {
       OpenFile(fmt::format("model-experts-{:05}.safetensors", ++experts_file));
     }
@@ -175,7 +175,7 @@ void Planner::OpenFile(std::string name) {
 void Planner::AddToFile(int32_t piece, int64_t header_bytes) {
   ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
   record.file = static_cast<int32_t>(plan_.files.size()) - 1;
-  record.offset = data_bytes_;   // from the data's start, until FinishFiles knows the header's size
+  record.offset = data_bytes_;  // from the data's start, until FinishFiles knows the header's size
   plan_.files.back().pieces.push_back(piece);
   data_bytes_ += record.bytes;
   header_bytes_ += header_bytes;
@@ -236,8 +236,8 @@ Status Planner::Identify() {
     struct stat info = {};
     if (::stat(file.path.c_str(), &info) != 0) return ErrnoStatus(errno, "opening", file.path);
     if (info.st_size != file.bytes) {
-      return DataLossError(fmt::format("{} has changed since the model was opened: expected {} bytes, found {}", file.path,
-                                       file.bytes, info.st_size));
+      return DataLossError(fmt::format("{} has changed since the model was opened: expected {} bytes, found {}",
+                                       file.path, file.bytes, info.st_size));
     }
     hash.Update(fmt::format("{}.{:09}\n", info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
   }
@@ -256,8 +256,8 @@ Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& l
                                             kMinPackAlignment, kMaxPackAlignment, alignment));
   }
   if (split_bytes < alignment) {
-    return InvalidArgumentError(fmt::format("size of a pack's files: expected at least the alignment {}, found {}",
-                                            alignment, split_bytes));
+    return InvalidArgumentError(
+        fmt::format("size of a pack's files: expected at least the alignment {}, found {}", alignment, split_bytes));
   }
   PackPlan plan;
   plan.manifest.alignment = alignment;
@@ -271,7 +271,8 @@ std::string PackedFileHeader(const PackPlan& plan, int32_t file) {
   int64_t gap = planned.first_gap;
   const auto fill = [&](int64_t bytes) {
     if (bytes == 0) return;
-    entries.push_back({.name = fmt::format("{}{:06}", kGapPrefix, gap++), .dtype = DType::kU8, .shape = {bytes}, .bytes = bytes});
+    entries.push_back(
+        {.name = fmt::format("{}{:06}", kGapPrefix, gap++), .dtype = DType::kU8, .shape = {bytes}, .bytes = bytes});
   };
   for (const int32_t piece : planned.pieces) {
     const ManifestPiece& record = plan.manifest.pieces[static_cast<size_t>(piece)];

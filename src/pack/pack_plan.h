@@ -19,26 +19,26 @@ namespace nunspark {
 
 inline constexpr std::string_view kPackCoreFile = "model-core.safetensors";
 
-// Files that are copied unchanged when the source has them: tokenizer, chat template, and the generation settings, which
-// hold the tokens that end an answer.
+// Files that are copied unchanged when the source has them: tokenizer, chat template, and the generation settings,
+// which hold the tokens that end an answer.
 std::span<const std::string_view> PackedSideFiles();
 
 // One safetensors file of the pack, beside Manifest::files.
 struct PlannedFile {
-  std::vector<int32_t> pieces;   // in the order of their records; indices into Manifest::pieces
-  int64_t header_bytes = 0;      // up to the first record, the 8 bytes of length included
-  int64_t first_gap = 0;         // number of its first gap tensor; gaps are numbered through the whole pack
+  std::vector<int32_t> pieces;  // in the order of their records; indices into Manifest::pieces
+  int64_t header_bytes = 0;     // up to the first record, the 8 bytes of length included
+  int64_t first_gap = 0;        // number of its first gap tensor; gaps are numbered through the whole pack
 };
 
 struct PackPlan {
-  Manifest manifest;                   // pieces as in the ModelLayout; checksums empty
+  Manifest manifest;  // pieces as in the ModelLayout; checksums empty
   std::vector<PlannedFile> files;
-  std::vector<FileChecksum> copies;    // of the source's side files
-  std::vector<std::string> dropped;    // PackReport::dropped
-  int64_t total_bytes = 0;             // of the safetensors files and the copies
+  std::vector<FileChecksum> copies;  // of the source's side files
+  std::vector<std::string> dropped;  // PackReport::dropped
+  int64_t total_bytes = 0;           // of the safetensors files and the copies
 
-  // Of everything that decides the result, times of the source's files included: an interrupted run may be continued when
-  // it has the same identity. 32 hex digits.
+  // Of everything that decides the result, times of the source's files included: an interrupted run may be continued
+  // when it has the same identity. 32 hex digits.
   std::string identity;
 };
 

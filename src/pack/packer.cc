@@ -7,16 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <filesystem>
-#include <memory>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/size.h"
 #include "formats/checksums.h"
 #include "formats/content_hash.h"
@@ -24,6 +19,7 @@
 #include "io/file.h"
 #include "pack/journal.h"
 #include "pack/output_file.h"
+#include "pack/pack_folder.h"
 #include "pack/pack_plan.h"
 #include "pack/source_reader.h"
 
@@ -36,104 +32,9 @@ constexpr int64_t kBufferBytes = int64_t{8} << 20;
 // Work that a kill may cost: records are synced and entered into the journal in batches of about this size.
 constexpr int64_t kBatchBytes = int64_t{256} << 20;
 
-constexpr std::string_view kJournalFile = "journal";
-constexpr std::string_view kUnfinishedFolder = "pack";
-
-// Where things are. All absolute, without symbolic links in the parent, so that the renames stay in one folder.
-struct PackPaths {
-  std::string out;
-  std::string parent;
-  std::string partial;   // "<out>.partial": the journal and, under kUnfinishedFolder, the pack
-  std::string journal;
-  std::string pack;
-};
-
-// The path without symbolic links; empty when there is nothing.
-std::string RealPath(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr), &std::free);
-  return real == nullptr ? std::string() : std::string(real.get());
-}
-
-Result<PackPaths> FindPaths(const std::string& out_folder) {
-  std::string out = out_folder;
-  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
-  if (out.empty()) return InvalidArgumentError("the output folder of a pack must have a name");
-  PackPaths paths;
-  paths.out = RealPath(out);
-  if (paths.out.empty()) {
-    const std::filesystem::path path(out);
-    const std::string name = path.filename().string();
-    if (name == "." || name == "..") return NotFoundError(fmt::format("no folder {}", out));
-    const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
-    std::error_code error;
-    std::filesystem::create_directories(parent, error);
-    if (error) return ErrnoStatus(error.value(), "creating folder", parent);
-    // A link to nowhere would make the final rename fail, after hours.
-    if (std::filesystem::is_symlink(path, error)) {
-      return InvalidArgumentError(fmt::format("{} is a symbolic link to something that does not exist", out));
-    }
-    paths.out = JoinPath(RealPath(parent), name);
-  }
-  if (paths.out == "/") return InvalidArgumentError("the output folder of a pack cannot be /");
-  paths.parent = std::filesystem::path(paths.out).parent_path().string();
-  paths.partial = paths.out + ".partial";
-  paths.journal = JoinPath(paths.partial, kJournalFile);
-  paths.pack = JoinPath(paths.partial, kUnfinishedFolder);
-  return paths;
-}
-
 Status MakeFolder(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return Status();
   return ErrnoStatus(errno, "creating folder", path);
-}
-
-// A name that the packer gives to files, in any pack.
-bool IsPackFileName(std::string_view name) {
-  const std::span<const std::string_view> side = PackedSideFiles();
-  return name == kPackCoreFile || name == kManifestFile || name == kChecksumsFile ||
-         (name.starts_with("model-experts-") && name.ends_with(".safetensors")) ||
-         std::find(side.begin(), side.end(), name) != side.end();
-}
-
-// Whether the non-empty folder `out` is this very pack, complete. Anything else is an error: it is not ours to remove.
-Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
-  const std::string path = JoinPath(out, kManifestFile);
-  if (!FileExists(path)) {
-    return InvalidArgumentError(
-        fmt::format("{} exists, is not empty and is not a pack; choose another output folder", out));
-  }
-  const auto refuse = [&](std::string_view reason) {
-    return InvalidArgumentError(fmt::format("{} already holds a pack, {}; choose another output folder or remove it", out, reason));
-  };
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  Result<Manifest> manifest = ParseManifest(text, path);
-  if (!manifest.ok()) return refuse("but not one that can be used (" + manifest.status().message() + ")");
-  if (manifest->source_hash != plan.manifest.source_hash) {
-    return refuse(fmt::format("made from other weights (source {}, expected {})", manifest->source_hash,
-                              plan.manifest.source_hash));
-  }
-  for (ManifestPiece& piece : manifest->pieces) piece.checksum.clear();
-  if (WriteManifest(*manifest) != WriteManifest(plan.manifest)) {
-    return refuse("made from the same weights with other options or another config.json");
-  }
-  TensorIndex index;
-  if (const Status damage = AddPackTensors(*manifest, out, index); !damage.ok()) {
-    return refuse("which is damaged (" + damage.message() + ")");
-  }
-  const std::string checksums_path = JoinPath(out, kChecksumsFile);
-  const Result<std::string> checksums_text = ReadWholeFile(checksums_path);
-  if (!checksums_text.ok()) return refuse("which is damaged (" + checksums_text.status().message() + ")");
-  const Result<std::vector<FileChecksum>> checksums = ParseChecksums(*checksums_text, checksums_path);
-  if (!checksums.ok()) return refuse("which is damaged (" + checksums.status().message() + ")");
-  for (const std::string_view name : PackedSideFiles()) {
-    const auto named = [&](const FileChecksum& file) { return file.name == name; };
-    const auto mine = std::find_if(plan.copies.begin(), plan.copies.end(), named);
-    const auto theirs = std::find_if(checksums->begin(), checksums->end(), named);
-    const bool same = mine == plan.copies.end() ? theirs == checksums->end()
-                                                : theirs != checksums->end() && *mine == *theirs;
-    if (!same) return refuse(fmt::format("made from the same weights with another {}", name));
-  }
-  return Status();
 }
 
 // One run of the packer over a plan.
@@ -141,8 +42,13 @@ class PackRun {
  public:
   PackRun(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options, const PackPaths& paths,
           PackPlan plan)
-      : layout_(layout), options_(options), paths_(paths), source_folder_(checkpoint.folder), plan_(std::move(plan)),
-        source_(checkpoint.tensors), buffer_(static_cast<size_t>(kBufferBytes)) {}
+      : layout_(layout),
+        options_(options),
+        paths_(paths),
+        source_folder_(checkpoint.folder),
+        plan_(std::move(plan)),
+        source_(checkpoint.tensors),
+        buffer_(static_cast<size_t>(kBufferBytes)) {}
 
   // Everything up to the rename; errors leave the partial folder for the next run.
   Status Run();
@@ -174,7 +80,7 @@ class PackRun {
   SourceReader source_;
   std::vector<uint8_t> buffer_;
   Journal journal_;
-  std::vector<JournalEntry> batch_;   // written, not yet synced
+  std::vector<JournalEntry> batch_;  // written, not yet synced
   int64_t batch_bytes_ = 0;
   int64_t done_bytes_ = 0;
   bool resumed_ = false;
@@ -193,8 +99,8 @@ Status PackRun::OpenPartial() {
   if (!FileExists(paths_.journal)) {
     Result<std::vector<std::string>> names = ListFolder(paths_.partial);
     if (names.ok() ? !names->empty() : names.status().code() != StatusCode::kNotFound) {
-      return InvalidArgumentError(fmt::format("{} is needed for the unfinished pack but holds something else; move it away",
-                                              paths_.partial));
+      return InvalidArgumentError(
+          fmt::format("{} is needed for the unfinished pack but holds something else; move it away", paths_.partial));
     }
   }
   RETURN_IF_ERROR(MakeFolder(paths_.partial));
@@ -207,7 +113,8 @@ Status PackRun::OpenPartial() {
   return SyncFolder(paths_.parent);
 }
 
-// Removes files of an earlier plan. The folder is ours by its journal; still, only names that the packer gives are touched.
+// Removes files of an earlier plan. The folder is ours by its journal; still, only names that the packer gives are
+// touched.
 Status PackRun::CleanUnfinished() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(paths_.pack));
   for (const std::string& name : names) {
@@ -226,7 +133,7 @@ Status PackRun::CleanUnfinished() {
 Status PackRun::CheckSpace() const {
   struct statvfs space = {};
   if (::statvfs(paths_.pack.c_str(), &space) != 0) return ErrnoStatus(errno, "reading the free space of", paths_.pack);
-  if (space.f_blocks == 0) return Status();   // some network file systems do not say
+  if (space.f_blocks == 0) return Status();  // some network file systems do not say
   int64_t held = 0;
   for (const SourceFile& file : plan_.manifest.files) {
     struct stat info = {};
@@ -236,8 +143,8 @@ Status PackRun::CheckSpace() const {
   const auto unit = static_cast<int64_t>(space.f_frsize);
   const auto free_units = static_cast<int64_t>(space.f_bavail);
   if (needed / unit < free_units) return Status();
-  return ResourceExhaustedError(fmt::format("{}: not enough space for the pack: it needs {} more, {} are free", paths_.parent,
-                                            FormatSize(needed), FormatSize(free_units * unit)));
+  return ResourceExhaustedError(fmt::format("{}: not enough space for the pack: it needs {} more, {} are free",
+                                            paths_.parent, FormatSize(needed), FormatSize(free_units * unit)));
 }
 
 Status PackRun::WriteWeights(int32_t file) {
@@ -246,7 +153,8 @@ Status PackRun::WriteWeights(int32_t file) {
   const std::string path = JoinPath(paths_.pack, target.path);
   struct stat info = {};
   // The journal speaks of a file of the right size; one that was cut or removed since starts anew.
-  const bool trusted = resumed_ && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == target.bytes;
+  const bool trusted =
+      resumed_ && ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_size == target.bytes;
   ASSIGN_OR_RETURN(OutputFile out, OutputFile::Open(path, target.bytes));
   RETURN_IF_ERROR(SyncFolder(paths_.pack));
   RETURN_IF_ERROR(out.WriteAt(0, PackedFileHeader(plan_, file)));
@@ -279,8 +187,8 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
   const std::vector<TensorSlice>& parts = layout_.pieces[static_cast<size_t>(piece)].parts;
   const ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
   ContentHash hash;
-  size_t used = 0;         // of the buffer
-  int64_t flushed = 0;     // of the record
+  size_t used = 0;      // of the buffer
+  int64_t flushed = 0;  // of the record
   const auto flush = [&]() -> Status {
     const std::span<const uint8_t> data(buffer_.data(), used);
     hash.Update(data);
@@ -359,10 +267,12 @@ Status PackRun::WriteDescriptions() {
   const std::string manifest = WriteManifest(plan_.manifest);
   std::vector<FileChecksum> checksums = plan_.copies;
   for (size_t i = 0; i < plan_.files.size(); ++i) {
-    checksums.push_back({.name = plan_.manifest.files[i].path, .bytes = plan_.files[i].header_bytes,
+    checksums.push_back({.name = plan_.manifest.files[i].path,
+                         .bytes = plan_.files[i].header_bytes,
                          .checksum = ChecksumOf(PackedFileHeader(plan_, static_cast<int32_t>(i)))});
   }
-  checksums.push_back({.name = std::string(kManifestFile), .bytes = static_cast<int64_t>(manifest.size()),
+  checksums.push_back({.name = std::string(kManifestFile),
+                       .bytes = static_cast<int64_t>(manifest.size()),
                        .checksum = ChecksumOf(manifest)});
   const std::string text = WriteChecksums(checksums);
   plan_.total_bytes += static_cast<int64_t>(text.size() + manifest.size());
@@ -391,7 +301,7 @@ Status PackRun::Publish() {
 }
 
 bool PackRun::KeepsWork() {
-  if (!journal_.is_open()) return false;   // nothing was begun, or the folder is another's
+  if (!journal_.is_open()) return false;  // nothing was begun, or the folder is another's
   if (!journal_.finished().empty()) return true;
   resumed_ = false;
   if (!CleanUnfinished().ok()) return false;
@@ -407,65 +317,28 @@ Status PackRun::Advance(int64_t bytes) {
   return CancelledError("packing was cancelled");
 }
 
-// What a kill has left between the rename of a pack and its end: a journal without a pack, or an empty folder.
-void RemoveLeftover(const PackPaths& paths) {
-  const Result<std::vector<std::string>> names = ListFolder(paths.partial);
-  if (!names.ok()) return;
-  if (*names == std::vector<std::string>{std::string(kJournalFile)}) {
-    const Result<Journal> journal = Journal::Open(paths.journal);
-    if (!journal.ok()) return;
-    ::unlink(paths.journal.c_str());
-  }
-  ::rmdir(paths.partial.c_str());
-}
-
-// An existing folder must be empty and on the file system of its parent, where the partial folder is.
-Status CheckEmptyOutput(const PackPaths& paths) {
-  struct stat out = {};
-  struct stat parent = {};
-  if (::stat(paths.out.c_str(), &out) != 0) return errno == ENOENT ? Status() : ErrnoStatus(errno, "opening", paths.out);
-  if (::stat(paths.parent.c_str(), &parent) != 0) return ErrnoStatus(errno, "opening", paths.parent);
-  if (out.st_dev == parent.st_dev) return Status();
-  return InvalidArgumentError(fmt::format("{} is the top of a file system; give a folder inside it", paths.out));
-}
-
-int64_t FolderBytes(const std::string& folder) {
-  int64_t bytes = 0;
-  const Result<std::vector<std::string>> names = ListFolder(folder);
-  if (!names.ok()) return 0;
-  for (const std::string& name : *names) {
-    struct stat info = {};
-    if (::stat(JoinPath(folder, name).c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += info.st_size;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
   if (checkpoint.manifest.has_value()) {
-    return InvalidArgumentError(fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
+    return InvalidArgumentError(
+        fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
   }
   ASSIGN_OR_RETURN(PackPlan plan, MakePackPlan(checkpoint, layout, options.alignment, options.split_bytes));
-  ASSIGN_OR_RETURN(const PackPaths paths, FindPaths(options.out_folder));
+  ASSIGN_OR_RETURN(const PackPaths paths, FindPackPaths(options.out_folder));
   if (paths.out == RealPath(checkpoint.folder)) {
-    return InvalidArgumentError(fmt::format("{} is the model itself; choose another output folder", options.out_folder));
+    return InvalidArgumentError(
+        fmt::format("{} is the model itself; choose another output folder", options.out_folder));
   }
-  PackReport report{.layers = plan.manifest.num_layers, .pieces = static_cast<int64_t>(layout.pieces.size()),
+  PackReport report{.layers = plan.manifest.num_layers,
+                    .pieces = static_cast<int64_t>(layout.pieces.size()),
                     .dropped = plan.dropped};
-  struct stat info = {};
-  if (::stat(paths.out.c_str(), &info) == 0) {
-    if (!S_ISDIR(info.st_mode)) return InvalidArgumentError(fmt::format("{} exists and is no folder", paths.out));
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(paths.out));
-    if (!names.empty()) {
-      RETURN_IF_ERROR(CheckExistingPack(paths.out, plan));
-      RemoveLeftover(paths);
-      report.reused = true;
-      report.bytes = FolderBytes(paths.out);
-      return report;
-    }
+  ASSIGN_OR_RETURN(report.reused, IsAlreadyPacked(paths, plan));
+  if (report.reused) {
+    RemoveLeftover(paths);
+    report.bytes = FolderBytes(paths.out);
+    return report;
   }
-  RETURN_IF_ERROR(CheckEmptyOutput(paths));
   PackRun run(checkpoint, layout, options, paths, std::move(plan));
   if (const Status status = run.Run(); !status.ok()) {
     if (!run.KeepsWork()) return status;

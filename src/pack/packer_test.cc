@@ -186,20 +186,21 @@ TEST(Packer, LfsPointerAmongTheSideFilesIsNotCopied) {
 
 TEST(Packer, ProgressRisesToTheTotal) {
   const TempFolder work;
-  TestModel model = MakeTestModel({.layers = 3, .vocab = 70001});   // an embedding of more than one buffer
+  TestModel model = MakeTestModel({.layers = 3, .vocab = 70001});  // an embedding of more than one buffer
   model.side_files["tokenizer.json"] = "{}";
   model.WriteTo(work / "model");
   int64_t last = 0;
   int64_t total = 0;
   int calls = 0;
-  const Result<PackReport> report = PackFolder(work / "model", {.out_folder = work / "pack", .progress = [&](int64_t done, int64_t all) {
-    EXPECT_GE(done, last);
-    EXPECT_TRUE(total == 0 || total == all);
-    last = done;
-    total = all;
-    ++calls;
-    return true;
-  }});
+  const Result<PackReport> report =
+      PackFolder(work / "model", {.out_folder = work / "pack", .progress = [&](int64_t done, int64_t all) {
+                                    EXPECT_GE(done, last);
+                                    EXPECT_TRUE(total == 0 || total == all);
+                                    last = done;
+                                    total = all;
+                                    ++calls;
+                                    return true;
+                                  }});
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_EQ(last, total);
   EXPECT_GT(calls, 7);
@@ -361,7 +362,8 @@ TEST(Packer, SourceThatShrinksIsReported) {
   EXPECT_THAT(report.status().message(), HasSubstr("the file ends at 30000"));
   EXPECT_FALSE(FolderExists(work / "pack"));
   // Before a byte is written, when it shrank earlier.
-  EXPECT_THAT(Pack(checkpoint, layout, options).status().message(), HasSubstr("has changed since the model was opened"));
+  EXPECT_THAT(Pack(checkpoint, layout, options).status().message(),
+              HasSubstr("has changed since the model was opened"));
 }
 
 TEST(Packer, LeftoverOfAPublishedPackIsTidiedUp) {

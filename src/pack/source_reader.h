@@ -27,7 +27,7 @@ class SourceReader {
   };
 
   const TensorIndex& index_;
-  std::list<OpenFile> open_;   // the one used last comes first
+  std::list<OpenFile> open_;  // the one used last comes first
 };
 
 // Tells the kernel that a range just read will not be read again soon.

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -62,9 +62,10 @@ struct TestTensor {
 inline std::string RandomBytes(uint64_t seed, int64_t bytes) {
   std::string data(static_cast<size_t>(bytes), '\0');
   for (size_t i = 0; i < data.size(); i += 16) {
-    const auto block = Philox({static_cast<uint32_t>(i), 0, 0, 0},
-                              {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-    for (size_t j = 0; j < 16 && i + j < data.size(); ++j) data[i + j] = static_cast<char>(block[j / 4] >> (8 * (j % 4)));
+    const auto block =
+        Philox({static_cast<uint32_t>(i), 0, 0, 0}, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    for (size_t j = 0; j < 16 && i + j < data.size(); ++j)
+      data[i + j] = static_cast<char>(block[j / 4] >> (8 * (j % 4)));
   }
   return data;
 }
@@ -72,12 +73,12 @@ inline std::string RandomBytes(uint64_t seed, int64_t bytes) {
 // What a model's tensors look like.
 struct TestShape {
   int layers = 4;
-  int experts = 0;               // 0: llama, else qwen3_moe
-  bool stacked = true;           // experts in mlx's stacked form
-  std::vector<int> dense_layers = {};   // of a model with experts
+  int experts = 0;                     // 0: llama, else qwen3_moe
+  bool stacked = true;                 // experts in mlx's stacked form
+  std::vector<int> dense_layers = {};  // of a model with experts
   bool tied = false;
-  int bits = 0;                  // 0: bf16, else MLX affine in groups of 32
-  int64_t vocab = 97;            // odd, so that tensors end between multiples of 64 bytes
+  int bits = 0;        // 0: bf16, else MLX affine in groups of 32
+  int64_t vocab = 97;  // odd, so that tensors end between multiples of 64 bytes
   int64_t dim = 64;
   int64_t ffn = 128;
   int64_t expert_ffn = 32;
@@ -118,7 +119,9 @@ struct TestModel {
     std::string data;
     for (size_t i = first; i < last; ++i) {
       const TestTensor& tensor = tensors[i];
-      infos.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape,
+      infos.push_back({.name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
                        .bytes = static_cast<int64_t>(tensor.data.size())});
       data += tensor.data;
     }
@@ -184,7 +187,8 @@ inline TestModel MakeTestModel(const TestShape& shape) {
     if (moe) model.Add(layer + "self_attn.q_norm.weight", DType::kBF16, {16});
     if (moe) model.Add(layer + "self_attn.k_norm.weight", DType::kBF16, {16});
     model.Add(layer + "post_attention_layernorm.weight", DType::kBF16, {shape.dim});
-    const bool dense = !moe || std::find(shape.dense_layers.begin(), shape.dense_layers.end(), i) != shape.dense_layers.end();
+    const bool dense =
+        !moe || std::find(shape.dense_layers.begin(), shape.dense_layers.end(), i) != shape.dense_layers.end();
     if (dense) {
       model.AddLinear(layer + "mlp.gate_proj", bits, {shape.ffn, shape.dim});
       model.AddLinear(layer + "mlp.up_proj", bits, {shape.ffn, shape.dim});

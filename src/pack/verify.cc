@@ -47,10 +47,10 @@ class Verifier {
   const std::string& folder_;
   const VerifyProgress& progress_;
   std::vector<uint8_t> buffer_;
-  std::vector<std::string> names_;                                   // what is in the folder
+  std::vector<std::string> names_;  // what is in the folder
   std::optional<Manifest> manifest_;
   std::map<std::string, std::vector<const ManifestPiece*>> records_;  // file -> its records by offset
-  std::map<std::string, int64_t> weight_bytes_;                      // file -> size by the manifest
+  std::map<std::string, int64_t> weight_bytes_;                       // file -> size by the manifest
   std::map<std::string, FileChecksum> checksums_;
   int64_t total_bytes_ = 0;
   VerifyReport report_;
@@ -66,7 +66,8 @@ Result<VerifyReport> Verifier::Run() {
   return std::move(report_);
 }
 
-void Verifier::Problem(std::string_view file, std::string_view what, std::string_view expected, std::string_view found) {
+void Verifier::Problem(std::string_view file, std::string_view what, std::string_view expected,
+                       std::string_view found) {
   ++report_.problem_count;
   if (report_.problems.size() >= kMaxVerifyProblems) return;
   report_.problems.push_back({std::string(file), std::string(what), std::string(expected), std::string(found)});
@@ -76,7 +77,8 @@ Status Verifier::ReadDescriptions() {
   const bool has_manifest = FileExists(JoinPath(folder_, kManifestFile));
   const bool has_checksums = FileExists(JoinPath(folder_, kChecksumsFile));
   if (!has_manifest && !has_checksums) {
-    return NotFoundError(fmt::format("{} is no pack: it has neither {} nor {}", folder_, kManifestFile, kChecksumsFile));
+    return NotFoundError(
+        fmt::format("{} is no pack: it has neither {} nor {}", folder_, kManifestFile, kChecksumsFile));
   }
   if (has_manifest) RETURN_IF_ERROR(ReadManifest());
   if (has_checksums) ReadChecksums();
@@ -116,7 +118,8 @@ void Verifier::ReadChecksums() {
   const Result<std::vector<FileChecksum>> files =
       text.ok() ? ParseChecksums(*text, path) : Result<std::vector<FileChecksum>>(text.status());
   if (!files.ok()) {
-    Problem(kChecksumsFile, "content", "readable checksums with the right checksum of their own", files.status().message());
+    Problem(kChecksumsFile, "content", "readable checksums with the right checksum of their own",
+            files.status().message());
     return;
   }
   ++report_.files;
@@ -131,13 +134,14 @@ void Verifier::CompareLists() {
   for (const auto& [name, bytes] : weight_bytes_) owned.insert(name);
   const std::set<std::string> found(names_.begin(), names_.end());
   for (const std::string& name : owned) {
-    if (name == kManifestFile || name == kChecksumsFile) continue;   // reported already
+    if (name == kManifestFile || name == kChecksumsFile) continue;  // reported already
     if (!found.contains(name)) Problem(name, "file", "present", "missing");
   }
   for (const std::string& name : names_) {
     if (!owned.contains(name)) {
       // Without both lists nobody can say what belongs to the pack.
-      if (manifest_.has_value() && !checksums_.empty()) Problem(name, "file", "only files of the pack", "an extra entry");
+      if (manifest_.has_value() && !checksums_.empty())
+        Problem(name, "file", "only files of the pack", "an extra entry");
     } else if (!FileExists(JoinPath(folder_, name))) {
       Problem(name, "file", "a regular file", "something else");
     } else {
@@ -243,8 +247,8 @@ void Verifier::CheckHeader(const std::string& name, int64_t file_bytes) {
   for (const ManifestPiece* record : records_.at(name)) {
     for (const ManifestTensor& tensor : record->tensors) {
       const TensorInfo* const found = next < tensors.size() ? tensors[next++] : nullptr;
-      if (found != nullptr && found->name == tensor.name && found->dtype == tensor.dtype && found->shape == tensor.shape &&
-          found->offset == record->offset + tensor.offset) {
+      if (found != nullptr && found->name == tensor.name && found->dtype == tensor.dtype &&
+          found->shape == tensor.shape && found->offset == record->offset + tensor.offset) {
         continue;
       }
       return Problem(name, "header",
@@ -261,8 +265,8 @@ void Verifier::CheckHeader(const std::string& name, int64_t file_bytes) {
 }
 
 // Compares a range of a file. A range that cannot be read is a problem too; only a cancellation is an error.
-Status Verifier::Checksum(const File& file, std::string_view what, int64_t offset, int64_t bytes, std::string_view expected,
-                          bool& intact) {
+Status Verifier::Checksum(const File& file, std::string_view what, int64_t offset, int64_t bytes,
+                          std::string_view expected, bool& intact) {
   const std::string name = file.path().substr(file.path().rfind('/') + 1);
   ContentHash hash;
   for (int64_t done = 0; done < bytes;) {

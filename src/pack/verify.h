@@ -12,8 +12,8 @@
 namespace nunspark {
 
 struct VerifyProblem {
-  std::string file;       // name inside the pack
-  std::string what;       // "record of layer_003_expert_7 at 40960", "size", "file"
+  std::string file;  // name inside the pack
+  std::string what;  // "record of layer_003_expert_7 at 40960", "size", "file"
   std::string expected;
   std::string found;
 };
@@ -36,10 +36,10 @@ inline constexpr size_t kMaxVerifyProblems = 1000;
 // Called every few MB; false cancels. May be empty.
 using VerifyProgress = std::function<bool(int64_t done, int64_t total)>;
 
-// Reads the whole folder, from the drive rather than from the page cache where the system lets it. Whatever is wrong with
-// the content - damaged, missing, cut, extended, swapped or foreign files - is a problem in the report and does not stop
-// the rest. Errors: kNotFound when the folder or everything that makes it a pack is missing; kUnsupported for a pack of
-// another format; kCancelled; kPermission and kIo only for the folder itself.
+// Reads the whole folder, from the drive rather than from the page cache where the system lets it. Whatever is wrong
+// with the content - damaged, missing, cut, extended, swapped or foreign files - is a problem in the report and does
+// not stop the rest. Errors: kNotFound when the folder or everything that makes it a pack is missing; kUnsupported for
+// a pack of another format; kCancelled; kPermission and kIo only for the folder itself.
 Result<VerifyReport> Verify(const std::string& folder, const VerifyProgress& progress = {});
 
 }  // namespace nunspark
