@@ -100,7 +100,7 @@ bool HasForeignAttribute(const Value& value, std::string_view name) {
   }
   if (!name.starts_with("__")) return false;
   if (Has(kObjectAttributes, name)) return true;
-  const bool is_container = value.is_string() || value.is_list() || value.is_tuple() || value.is_dict();
+  const bool is_container = value.is_string() || value.is_list() || value.is_tuple() || value.is_dict() || value.is_undefined();
   return is_container && Has(kContainerAttributes, name);
 }
 

@@ -4,6 +4,18 @@
 #include "text/chat/interpreter.h"
 
 namespace nunspark::text::jinja {
+namespace {
+
+bool IsNumber(const Expr* expr) { return expr->kind == ExprKind::kConst && expr->constant.is_number(); }
+
+// A negative literal to the power of something that is no literal.
+bool NegatesPower(const Expr* power) {
+  const Expr* exponent = power->right;
+  while (exponent->kind == ExprKind::kNegate || exponent->kind == ExprKind::kPlus) exponent = exponent->left;
+  return power->left->kind == ExprKind::kNegate && IsNumber(power->left->left) && exponent->kind != ExprKind::kConst;
+}
+
+}  // namespace
 
 Value Interpreter::Load(const Expr* expr, EnvObject& env) {
   const Value& value = Slot(expr->variable, env);
@@ -38,6 +50,12 @@ Value Interpreter::Evaluate(const Expr* expr, EnvObject& env) {
     case ExprKind::kBinary: {
       JINJA_TRY(const Value left, Evaluate(expr->left, env));
       JINJA_TRY(const Value right, Evaluate(expr->right, env));
+      if (expr->binary_op == BinaryOp::kPow && NegatesPower(expr)) {
+        // Jinja2 writes the constant -2 into Python code, where -2 ** x is -(2 ** x).
+        JINJA_TRY(const Value base, runtime_.Negate(left));
+        JINJA_TRY(const Value power, runtime_.Binary(BinaryOp::kPow, base, right));
+        return runtime_.Negate(power);
+      }
       return runtime_.Binary(expr->binary_op, left, right);
     }
     case ExprKind::kAnd:
@@ -168,6 +186,7 @@ bool Interpreter::EvaluateArguments(const CallArguments& call, EnvObject& env, A
   if (call.star_star != nullptr) {
     const Value more = Evaluate(call.star_star, env);
     if (more.failed()) return false;
+    if (more.is_undefined()) return !runtime_.FailUndefined(more).failed();
     if (!more.is_dict()) {
       runtime_.TypeError(fmt::format("argument after ** must be a mapping, not {}", TypeName(more)));
       return false;

@@ -91,8 +91,9 @@ Value FormatFilter(Runtime& runtime, Call& call) {
 Value Indent(Runtime& runtime, Call& call) {
   Value text = call.self;
   if (!text.is_string()) {
-    // s += newline happens before anything else: only text can be indented.
+    // s += newline happens before anything else, and lists allow it.
     if (text.is_undefined()) return runtime.FailUndefined(text);
+    if (text.is_list()) return runtime.Fail("AttributeError", "'list' object has no attribute 'splitlines'");
     return runtime.TypeError(fmt::format("unsupported operand type(s) for +=: '{}' and 'str'", TypeName(text)));
   }
   std::string indention(4, ' ');

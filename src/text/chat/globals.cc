@@ -57,6 +57,8 @@ bool AddPairs(Runtime& runtime, const Value& pairs, DictObject& dict) {
 }
 
 Value Dict(Runtime& runtime, Call& call) {
+  // Python asks for its keys() first, which an Undefined does not survive.
+  if (call.has(0) && call.args[0].is_undefined()) return runtime.FailUndefined(call.args[0]);
   auto* dict = new DictObject();
   bool ok = true;
   if (call.has(0) && call.args[0].is_dict()) {

@@ -10,22 +10,31 @@ namespace nunspark::text::jinja {
 
 class Interpreter::Capture {
  public:
-  explicit Capture(Interpreter& interpreter) : interpreter_(interpreter), outer_(interpreter.output_) {
+  explicit Capture(Interpreter& interpreter)
+      : interpreter_(interpreter), outer_(interpreter.output_), outer_not_text_(interpreter.not_text_) {
     interpreter.output_ = &text_;
+    interpreter.not_text_.clear();
   }
-  ~Capture() { interpreter_.output_ = outer_; }
+  ~Capture() { Restore(); }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
   // Ends the capture. Markup where autoescaping is on.
   Value Take() {
-    interpreter_.output_ = outer_;
     Runtime& runtime = interpreter_.runtime_;
+    interpreter_.CheckAllText();
+    Restore();
     return runtime.failed() ? Value::Failed() : runtime.String(std::move(text_), runtime.autoescape);
   }
 
  private:
+  void Restore() {
+    interpreter_.output_ = outer_;
+    interpreter_.not_text_ = outer_not_text_;
+  }
+
   Interpreter& interpreter_;
   std::string* outer_;
+  const std::string outer_not_text_;
   std::string text_;
 };
 
@@ -78,6 +87,7 @@ bool Interpreter::Render(std::string* output) {
   }
   Enter(tree_.scope, root);
   ExecuteAll(tree_.body, root);
+  CheckAllText();
   return !runtime_.failed();
 }
 
@@ -127,11 +137,8 @@ bool Interpreter::Assign(const Expr* target, Value value, EnvObject& env) {
     return true;
   }
   if (target->kind == ExprKind::kNamespaceRef) {
+    if (!CheckTarget(target, env)) return false;
     const Value& holder = Slot(target->variable, env);
-    if (holder.kind() != Kind::kNamespace) {
-      runtime_.Fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object");
-      return false;
-    }
     auto& attributes = holder.as<NamespaceObject>().attributes.as<DictObject>();
     const size_t before = attributes.entries.size();
     if (!runtime_.SetText(attributes, target->attribute, std::move(value))) return false;
@@ -179,6 +186,17 @@ bool Interpreter::Write(std::string_view text) {
   }
   output_->append(text);
   return true;
+}
+
+bool Interpreter::WriteResult(const Value& value) {
+  if (value.is_string()) return Write(Text(value));
+  if (not_text_.empty()) not_text_ = TypeName(value);
+  return true;
+}
+
+void Interpreter::CheckAllText() {
+  if (not_text_.empty()) return;
+  runtime_.TypeError(fmt::format("sequence item: expected str instance, {} found", not_text_));
 }
 
 bool Interpreter::WriteValue(const Value& value) {
@@ -320,7 +338,15 @@ bool Interpreter::NextFiltered(const Stmt* stmt, EnvObject& env, Cursor& cursor,
   return false;
 }
 
+bool Interpreter::CheckTarget(const Expr* target, EnvObject& env) {
+  if (target->kind != ExprKind::kNamespaceRef || Slot(target->variable, env).kind() == Kind::kNamespace) return true;
+  runtime_.Fail("TemplateRuntimeError", "cannot assign attribute on non-namespace object");
+  return false;
+}
+
 Interpreter::Flow Interpreter::Set(const Stmt* stmt, EnvObject& env) {
+  // As in Jinja2: before the value is looked at.
+  if (!CheckTarget(stmt->target, env)) return Flow::kFailed;
   Value value = Evaluate(stmt->value, env);
   if (value.failed() || !Assign(stmt->target, std::move(value), env)) return Flow::kFailed;
   Export(stmt, env);
@@ -336,6 +362,7 @@ Interpreter::Flow Interpreter::SetBlock(const Stmt* stmt, EnvObject& env) {
     if (flow != Flow::kNext) return flow;
     text = capture.Take();
   }
+  if (!CheckTarget(stmt->target, env)) return Flow::kFailed;
   if (!text.failed() && stmt->filter != nullptr) {
     text = EvaluateFilter(stmt->filter, env, &text);
     if (!text.failed() && runtime_.autoescape && !(text.is_string() && text.as<StringObject>().markup)) {
@@ -364,7 +391,7 @@ Interpreter::Flow Interpreter::CallStatement(const Stmt* stmt, EnvObject& env) {
   } else {
     result = EvaluateCall(stmt->value, env, caller);
   }
-  return !result.failed() && WriteValue(result) ? Flow::kNext : Flow::kFailed;
+  return !result.failed() && WriteResult(result) ? Flow::kNext : Flow::kFailed;
 }
 
 Interpreter::Flow Interpreter::FilterBlock(const Stmt* stmt, EnvObject& env) {
@@ -378,7 +405,7 @@ Interpreter::Flow Interpreter::FilterBlock(const Stmt* stmt, EnvObject& env) {
   }
   if (text.failed()) return Flow::kFailed;
   const Value filtered = EvaluateFilter(stmt->filter, env, &text);
-  if (filtered.failed() || !WriteValue(filtered)) return Flow::kFailed;
+  if (filtered.failed() || !WriteResult(filtered)) return Flow::kFailed;
   Leave(stmt->scope, env);
   return Flow::kNext;
 }

@@ -125,6 +125,8 @@ class Interpreter {
   Flow NoLoader(const Stmt* stmt, EnvObject& env);
   bool BindMacroArguments(const MacroObject& macro, Arguments& arguments, EnvObject& env);
   bool RunBlock(const BlockInfo& block, const Value& context);
+  // False (and failed) when `target` is an attribute of what is no namespace.
+  bool CheckTarget(const Expr* target, EnvObject& env);
   bool Assign(const Expr* target, Value value, EnvObject& env);
   void Export(const Stmt* stmt, EnvObject& env);
   void Enter(const Scope& scope, EnvObject& env);
@@ -133,6 +135,10 @@ class Interpreter {
   Value NewEnv(int slots, const Value& parent, const Value& context);
   bool Write(std::string_view text);
   bool WriteValue(const Value& value);
+  // What a filter or call block gives. Jinja2 does not turn it into text: anything else is an error, which shows only
+  // when the text around it is joined.
+  bool WriteResult(const Value& value);
+  void CheckAllText();
 
   // --- Expressions (evaluate.cc) ---
   Value Evaluate(const Expr* expr, EnvObject& env);
@@ -156,6 +162,7 @@ class Interpreter {
   const Template& tree_;
   Value context_;
   std::string* output_ = nullptr;
+  std::string not_text_;  // type of the first such result in the text being written
 };
 
 }  // namespace nunspark::text::jinja

@@ -309,7 +309,7 @@ bool JsonWriter::WriteDict(const DictObject& dict, int level) {
 }
 
 bool JsonWriter::Write(const Value& value, int level) {
-  if (!runtime_.Step(4) || !runtime_.CheckBytes(static_cast<int64_t>(out_.size()))) return false;
+  if (!runtime_.Step(8) || !runtime_.CheckBytes(static_cast<int64_t>(out_.size()))) return false;
   DepthGuard depth(runtime_);
   if (!depth.ok) return false;
   switch (value.kind()) {

@@ -23,11 +23,14 @@ std::string Print(const char* format, int64_t precision, double value) {
 
 // Without type but with a precision: like g, but a result without exponent keeps one digit behind the point, and that
 // digit counts when the exponent is chosen.
-std::string GeneralWithPoint(double value, int64_t precision) {
+std::string GeneralWithPoint(double value, int64_t precision, bool alternate) {
   precision = std::max<int64_t>(precision, 1);
   const std::string scientific = Print("%.*e", precision - 1, value);
   const int exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
   std::string text;
+  if (alternate) {
+    return exponent < -4 || exponent >= precision - 1 ? Print("%#.*e", precision - 1, value) : Print("%#.*g", precision, value);
+  }
   if (exponent < -4 || exponent >= precision - 1) {
     text = scientific;
     size_t e = text.find('e');
@@ -52,7 +55,13 @@ std::string FloatDigits(double value, char type, int64_t precision, bool alterna
     if (upper) text = Upper(text);
     return type == '%' ? text + "%" : text;
   }
-  if (type == 0) return precision < 0 ? FloatRepr(value) : GeneralWithPoint(value, precision);
+  if (type == 0 && precision >= 0) return GeneralWithPoint(value, precision, alternate);
+  if (type == 0) {
+    std::string text = FloatRepr(value);
+    const size_t e = text.find('e');
+    if (alternate && e != std::string::npos && text.find('.') == std::string::npos) text.insert(e, ".");
+    return text;
+  }
   if (precision < 0) precision = 6;
   switch (type) {
     case 'e': return Print(alternate ? "%#.*e" : "%.*e", precision, value);

@@ -90,7 +90,7 @@ bool SliceBound(Runtime& runtime, const Value& bound, int64_t* value, bool* pres
 }
 
 struct SliceRange {
-  int64_t start, step, count;
+  int64_t start, stop, step, count;
 };
 
 bool ResolveSlice(Runtime& runtime, const Value& start, const Value& stop, const Value& step, int64_t length,
@@ -109,7 +109,7 @@ bool ResolveSlice(Runtime& runtime, const Value& start, const Value& stop, const
   from = has_from ? place(from) : by > 0 ? 0 : length - 1;
   to = has_to ? place(to) : by > 0 ? length : -1;
   const int64_t span = by > 0 ? to - from : from - to;
-  *range = {from, by, span > 0 ? (span - 1) / (by > 0 ? by : -by) + 1 : 0};
+  *range = {from, to, by, span > 0 ? (span - 1) / (by > 0 ? by : -by) + 1 : 0};
   return true;
 }
 
@@ -230,14 +230,12 @@ Value Runtime::Slice(const Value& object, const Value& start, const Value& stop,
   if (object.is_string()) return SliceString(*this, object.as<StringObject>(), range);
   if (object.kind() == Kind::kRange) {
     const auto& of = object.as<RangeObject>();
-    // Small numbers: bounds are within the source range, whose length is limited.
-    const int64_t first = of.start + range.start * of.step;
+    // The bounds are products of small numbers, but the step may be anything within 2^61.
     int64_t by = 0;
-    if (__builtin_mul_overflow(of.step, range.step, &by) || by > (int64_t{1} << 61) || by < -(int64_t{1} << 61)) {
-      by = range.step > 0 ? int64_t{1} << 61 : -(int64_t{1} << 61);
-    }
-    const int64_t stop_at = range.count == 0 ? first : first + (range.count - 1) * by + (by > 0 ? 1 : -1);
-    return Adopt(new RangeObject(first, stop_at, by));
+    constexpr int64_t kFar = int64_t{1} << 61;
+    if (__builtin_mul_overflow(of.step, range.step, &by)) by = (of.step < 0) == (range.step < 0) ? kFar : -kFar;
+    by = std::clamp(by, -kFar, kFar);
+    return Adopt(new RangeObject(of.start + range.start * of.step, of.start + range.stop * of.step, by));
   }
   Values items;
   items.reserve(static_cast<size_t>(range.count));
@@ -275,7 +273,7 @@ int64_t Runtime::Length(const Value& object) {
 }
 
 bool Runtime::IsIterable(const Value& object) const {
-  return HasLength(object) || object.kind() == Kind::kIterator;
+  return HasLength(object) || object.kind() == Kind::kIterator || object.kind() == Kind::kSelf;
 }
 
 bool Runtime::IsCallable(const Value& object) const {
@@ -338,6 +336,7 @@ bool Cursor::Next(Runtime& runtime, Value* item) {
       return true;
     }
     case Kind::kIterator: return object_.as<IteratorObject>().Next(runtime, item);
+    case Kind::kSelf: runtime.Fail("KeyError", "0"); return false;  // Python tries self[0]
     case Kind::kLoop: {
       Value next;
       if (!object_.as<LoopObject>().Next(runtime, &next)) return false;

@@ -271,6 +271,12 @@ bool Runtime::Truthy(const Value& value) {
 Value Runtime::Binary(BinaryOp op, const Value& a, const Value& b) {
   if (a.is_undefined()) return FailUndefined(a);
   if (op == BinaryOp::kMod && a.is_string()) return PercentFormat(*this, a, b);
+  auto is_set = [](const Value& v) {
+    return v.kind() == Kind::kDictView && v.as<DictViewObject>().part != DictPart::kValues;
+  };
+  if (op == BinaryOp::kSub && ((is_set(a) && IsIterable(b)) || (is_set(b) && IsIterable(a)))) {
+    return TypeError("sets, as of dict.keys(), are not supported");
+  }
   if (b.is_undefined()) return FailUndefined(b);
   if (a.is_number() && b.is_number()) {
     if (a.is_integer() && b.is_integer()) return IntegerBinary(*this, op, a, b);
@@ -321,7 +327,7 @@ bool Runtime::Equal(const Value& a, const Value& b) {
       const Values &left = a.as<ListObject>().items, &right = b.as<ListObject>().items;
       if (left.size() != right.size()) return false;
       DepthGuard depth(*this);
-      if (!depth.ok || !Step(4)) return false;
+      if (!depth.ok || !Step(16)) return false;
       for (size_t i = 0; i < left.size(); ++i) {
         if (!Equal(left[i], right[i])) return false;
       }
@@ -331,7 +337,7 @@ bool Runtime::Equal(const Value& a, const Value& b) {
       const auto &left = a.as<DictObject>(), &right = b.as<DictObject>();
       if (left.entries.size() != right.entries.size()) return false;
       DepthGuard depth(*this);
-      if (!depth.ok || !Step(4)) return false;
+      if (!depth.ok || !Step(16)) return false;
       for (const DictObject::Entry& entry : left.entries) {
         const Value* other = right.Find(entry.key, entry.hash);
         if (other == nullptr || !Equal(entry.value, *other)) return false;
@@ -367,7 +373,7 @@ bool Runtime::Ordered(CompareOp op, const Value& a, const Value& b) {
   }
   if (a.kind() == b.kind() && (a.is_list() || a.is_tuple())) {
     DepthGuard depth(*this);
-    if (!depth.ok || !Step(4)) return false;
+    if (!depth.ok || !Step(16)) return false;
     const Values &left = a.as<ListObject>().items, &right = b.as<ListObject>().items;
     for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
       const bool equal = Equal(left[i], right[i]);
@@ -375,6 +381,10 @@ bool Runtime::Ordered(CompareOp op, const Value& a, const Value& b) {
       if (!equal) return Ordered(op, left[i], right[i]);
     }
     return Holds(op, left.size() < right.size() ? -1 : left.size() > right.size());
+  }
+  if (a.kind() == Kind::kDictView && b.kind() == Kind::kDictView) {
+    TypeError("the order of sets, as of dict.keys(), is not supported");
+    return false;
   }
   constexpr std::string_view kNames[] = {"==", "!=", "<", "<=", ">", ">="};
   TypeError(fmt::format("'{}' not supported between instances of '{}' and '{}'", kNames[static_cast<size_t>(op)],

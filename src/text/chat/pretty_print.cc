@@ -45,7 +45,7 @@ bool PrettyPrinter::SortedEntries(const DictObject& dict, std::vector<std::pair<
 // repr() with sorted dicts.
 bool PrettyPrinter::OneLine(const Value& value, std::string& out) {
   DepthGuard depth(runtime_);
-  if (!depth.ok || !runtime_.Step(4) || !runtime_.CheckBytes(static_cast<int64_t>(out.size()))) return false;
+  if (!depth.ok || !runtime_.Step(8) || !runtime_.CheckBytes(static_cast<int64_t>(out.size()))) return false;
   if (value.is_dict()) {
     std::vector<std::pair<Value, Value>> entries;
     if (!SortedEntries(value.as<DictObject>(), &entries)) return false;

@@ -12,6 +12,9 @@
 namespace nunspark::text::jinja {
 namespace {
 
+// Nodes that a few steps made can be met exponentially often when lists share lists: each one costs.
+constexpr int64_t kStepsPerNode = 8;
+
 // What is being printed right now, so that a namespace that holds itself ends as {...}. A stack; usually short.
 class Printing {
  public:
@@ -92,7 +95,7 @@ bool ReprWriter::WriteView(const DictViewObject& view) {
 }
 
 bool ReprWriter::Write(const Value& value) {
-  if (!runtime_.Step(4) || !runtime_.CheckBytes(static_cast<int64_t>(out_.size()))) return false;
+  if (!runtime_.Step(kStepsPerNode) || !runtime_.CheckBytes(static_cast<int64_t>(out_.size()))) return false;
   DepthGuard depth(runtime_);
   if (!depth.ok) return false;
   switch (value.kind()) {

@@ -81,7 +81,7 @@ class Runtime {
     steps_left_ -= steps;
     return steps_left_ >= 0 && !heap_.exhausted() ? true : OutOfSteps();
   }
-  bool StepBytes(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes / 64)); }
+  bool StepBytes(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes / 16)); }
   // False (and failed) when a sequence of so many items, or a string of so many bytes, is not allowed.
   bool CheckItems(int64_t count);
   bool CheckBytes(int64_t count);

@@ -20,9 +20,6 @@ namespace {
 // Deepest expression or block tree that the recursive passes accept.
 constexpr int kMaxHeight = 700;
 
-// Table entries copied for the branches of ifs: quadratic in hostile templates only.
-constexpr int64_t kMaxCopies = 20'000'000;
-
 struct Function {
   Function* parent;
   std::map<std::pair<int, std::string>, int> slots;
@@ -39,6 +36,7 @@ struct Ref {
   int slot = -1;
 };
 
+// The table of a scope, or of a branch of an `if` on top of the table around (`base`).
 struct Symbols {
   enum class Action : uint8_t { kParameter, kResolve, kAlias, kUndefined };
   struct Origin {
@@ -49,16 +47,30 @@ struct Symbols {
 
   Function* function = nullptr;
   const Symbols* parent = nullptr;
+  const Symbols* base = nullptr;
   int level = 0;
   std::map<std::string, Ref> refs;
   std::map<int, Origin> origins;  // by slot
   std::set<std::string> stores;
 
-  const Ref* Find(const std::string& name) const {
-    for (const Symbols* s = this; s != nullptr; s = s->parent) {
+  // In this scope only.
+  const Ref* FindOwn(const std::string& name) const {
+    for (const Symbols* s = this; s != nullptr; s = s->base) {
       if (auto it = s->refs.find(name); it != s->refs.end()) return &it->second;
     }
     return nullptr;
+  }
+  const Ref* Find(const std::string& name) const {
+    for (const Symbols* s = this; s != nullptr; s = s->parent) {
+      if (const Ref* ref = s->FindOwn(name)) return ref;
+    }
+    return nullptr;
+  }
+  bool Stores(const std::string& name) const {
+    for (const Symbols* s = this; s != nullptr; s = s->base) {
+      if (s->stores.contains(name)) return true;
+    }
+    return false;
   }
   int Define(const std::string& name, Origin origin) {
     const int slot = function->Slot(level, name);
@@ -72,7 +84,7 @@ struct Symbols {
   }
   void Store(const std::string& name) {
     stores.insert(name);
-    if (refs.contains(name)) return;
+    if (FindOwn(name) != nullptr) return;
     const Ref* outer = parent != nullptr ? parent->Find(name) : nullptr;
     if (outer != nullptr) {
       Define(name, {Action::kAlias, {}, *outer});
@@ -221,7 +233,6 @@ class Resolver {
   TemplateError& error_;
   std::deque<Symbols> symbols_;
   std::deque<Function> functions_;
-  int64_t copies_ = 0;
 };
 
 bool Resolver::Run() {
@@ -325,11 +336,12 @@ void Resolver::Collect(Symbols& symbols, const Stmt* stmt) {
 
 void Resolver::CollectIf(Symbols& symbols, const Stmt* stmt) {
   Collect(symbols, stmt->test);
-  std::vector<Symbols> branches(3, symbols);
-  copies_ += static_cast<int64_t>(symbols.refs.size() + symbols.origins.size() + symbols.stores.size()) * 3;
-  if (copies_ > kMaxCopies) {
-    Fail("LimitError", "too many variables in too many branches", stmt->line);
-    return;
+  Symbols branches[3];
+  for (Symbols& branch : branches) {
+    branch.function = symbols.function;
+    branch.parent = symbols.parent;
+    branch.level = symbols.level;
+    branch.base = &symbols;
   }
   CollectAll(branches[0], stmt->body);
   CollectAll(branches[1], stmt->elifs);
@@ -337,7 +349,7 @@ void Resolver::CollectIf(Symbols& symbols, const Stmt* stmt) {
   std::map<std::string, int> stored_in;
   for (const Symbols& branch : branches) {
     for (const std::string& name : branch.stores) {
-      if (!symbols.stores.contains(name)) ++stored_in[name];
+      if (!symbols.Stores(name)) ++stored_in[name];
     }
   }
   for (const Symbols& branch : branches) {

@@ -41,14 +41,11 @@ Value Strip(Runtime& runtime, Call& call) {
     if (!call.args[0].is_string()) {
       return runtime.TypeError(fmt::format("strip arg must be None or str, not {}", TypeName(call.args[0])));
     }
-    const std::string_view set = Text(call.args[0]);
-    auto in_set = [set](uint32_t c) {
-      for (size_t i = 0; i < set.size();) {
-        if (NextCodePoint(set, &i) == c) return true;
-      }
-      return false;
-    };
-    if (!runtime.StepBytes(text.size() * (1 + set.size() / 8))) return Value::Failed();
+    std::vector<uint32_t> set;
+    for (size_t i = 0; i < Text(call.args[0]).size();) set.push_back(NextCodePoint(Text(call.args[0]), &i));
+    std::sort(set.begin(), set.end());
+    auto in_set = [&set](uint32_t c) { return std::binary_search(set.begin(), set.end(), c); };
+    if (!runtime.StepBytes(text.size() + set.size() * 4)) return Value::Failed();
     if (kLeft) text = StripLeft(text, in_set);
     if (kRight) text = StripRight(text, in_set);
   }
