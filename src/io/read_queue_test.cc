@@ -236,6 +236,19 @@ INSTANTIATE_TEST_SUITE_P(All, ReadQueueTest,
                                            Variant{IoBackend::kPread, true}, Variant{IoBackend::kPread, false}),
                          VariantName);
 
+TEST(QueueFiles, EachFileFallsBackToBufferedReadsByItself) {
+  // Files of /proc refuse O_DIRECT everywhere.
+  const TestFolder folder;
+  Result<std::vector<QueueFile>> files =
+      OpenQueueFiles({folder.Write("data", std::string(4096, 'x')), "/proc/version"}, DirectIo::kTry);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_FALSE((*files)[1].direct);
+  EXPECT_THAT((*files)[1].why_not_direct, HasSubstr("/proc/version"));
+  EXPECT_EQ((*files)[0].direct, (*files)[0].why_not_direct.empty());
+  EXPECT_EQ(DescribeBackend("pread", *files), "pread");
+  EXPECT_NE(WhyNotDirect(*files), "");
+}
+
 TEST(PreadQueue, ReportsDeviceErrors) {
   const TestFolder folder;
   Result<std::vector<QueueFile>> files =
