@@ -51,7 +51,8 @@ double Polynomial(const double (&c)[kCount], double x) {
   return sum;
 }
 
-// e^(x + low) = 2^exponent * (1 + rest), rest with some bits more than a double. Taylor to degree 13: |r| <= ln 2 / 2 leaves a remainder of 4e-18.
+// e^(x + low) = 2^exponent * (1 + rest), rest with some bits more than a double. Taylor to degree 13: |r| <= ln 2 / 2
+// leaves a remainder of 4e-18.
 struct ReducedExp {
   int exponent;
   Pair rest;
@@ -122,8 +123,8 @@ Pair LogOfDouble(double x) {
   return FastTwoSum(sum.high, sum.low);
 }
 
-// x = n * pi / 2 + (high + low), |high| <= pi / 4 or a little more. Cody and Waite's method with pi / 2 in four parts: the
-// first three have so few bits that their products with n < 2^27 are exact.
+// x = n * pi / 2 + (high + low), |high| <= pi / 4 or a little more. Cody and Waite's method with pi / 2 in four parts:
+// the first three have so few bits that their products with n < 2^27 are exact.
 struct Quadrant {
   int n;
   Pair rest;
@@ -140,16 +141,27 @@ Quadrant ReduceAngle(double x) {
 
 // Taylor to degree 17 and 18, on [-pi/4, pi/4]: remainders below 1e-19.
 double SinOfReduced(const Pair& r) {
-  constexpr double kSeries[] = {-1.0 / 6,          1.0 / 120,           -1.0 / 5040,          1.0 / 362880,
-                                -1.0 / 39916800.0, 1.0 / 6227020800.0, -1.0 / 1307674368000.0, 1.0 / 355687428096000.0};
+  constexpr double kSeries[] = {-1.0 / 6,
+                                1.0 / 120,
+                                -1.0 / 5040,
+                                1.0 / 362880,
+                                -1.0 / 39916800.0,
+                                1.0 / 6227020800.0,
+                                -1.0 / 1307674368000.0,
+                                1.0 / 355687428096000.0};
   const double z = r.high * r.high;
   return r.high + (r.high * z * Polynomial(kSeries, z) + r.low * (1.0 - 0.5 * z));
 }
 
 double CosOfReduced(const Pair& r) {
-  constexpr double kSeries[] = {1.0 / 24,          -1.0 / 720,           1.0 / 40320,
-                                -1.0 / 3628800,    1.0 / 479001600.0,    -1.0 / 87178291200.0,
-                                1.0 / 20922789888000.0, -1.0 / 6402373705728000.0};
+  constexpr double kSeries[] = {1.0 / 24,
+                                -1.0 / 720,
+                                1.0 / 40320,
+                                -1.0 / 3628800,
+                                1.0 / 479001600.0,
+                                -1.0 / 87178291200.0,
+                                1.0 / 20922789888000.0,
+                                -1.0 / 6402373705728000.0};
   const double z = r.high * r.high;
   const double half = 0.5 * z;
   const double top = 1.0 - half;

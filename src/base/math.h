@@ -1,8 +1,8 @@
 // Elementary functions that give the same bits on every machine, for everything that reaches a result: RoPE tables,
 // router and sampling arithmetic. The C library's differ between versions and processors.
 //
-// Built from IEEE double operations only (and exact fused multiply-adds), in round-to-nearest. Errors are bounds found by
-// the tests, in units of the last place of the exact result; subnormal results may be one unit further off.
+// Built from IEEE double operations only (and exact fused multiply-adds), in round-to-nearest. Errors are bounds found
+// by the tests, in units of the last place of the exact result; subnormal results may be one unit further off.
 #ifndef NUNSPARK_BASE_MATH_H_
 #define NUNSPARK_BASE_MATH_H_
 

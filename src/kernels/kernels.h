@@ -2,10 +2,10 @@
 //
 // Contract of every function: a value depends only on its own inputs and the inner length, never on how many rows or
 // outputs are computed together, on the thread, on alignment or on the instruction set. Sums run over 16 virtual lanes
-// (element i goes to lane i % 16, lanes accumulate with fused multiply-add in increasing i, lane sums are combined in the
-// fixed tree ((l, l+8), (l, l+4), (l, l+2), (l, l+1))), unless the encoding's canonical order says otherwise (matmul.h
-// of the implementation documents it per encoding). exp, sigmoid and friends are our own. Nothing allocates; nothing
-// fails. Functions are thread-safe; callers split work over outputs, heads or rows.
+// (element i goes to lane i % 16, lanes accumulate with fused multiply-add in increasing i, lane sums are combined in
+// the fixed tree ((l, l+8), (l, l+4), (l, l+2), (l, l+1))), unless the encoding's canonical order says otherwise
+// (matmul.h of the implementation documents it per encoding). exp, sigmoid and friends are our own. Nothing allocates;
+// nothing fails. Functions are thread-safe; callers split work over outputs, heads or rows.
 #ifndef NUNSPARK_KERNELS_KERNELS_H_
 #define NUNSPARK_KERNELS_KERNELS_H_
 

@@ -1,5 +1,5 @@
-// Speed of the kernels on one core, each table. Weights are rotated through a working set beyond the caches, as a model's
-// are. BENCHMARK names: matmul/<table>/<format>/<rows>, attend/<table>/<type>.
+// Speed of the kernels on one core, each table. Weights are rotated through a working set beyond the caches, as a
+// model's are. BENCHMARK names: matmul/<table>/<format>/<rows>, attend/<table>/<type>.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -82,8 +82,9 @@ void ReadMemory(benchmark::State& state) {
     }
     benchmark::DoNotOptimize(sum);
   }
-  state.counters["GBps"] = benchmark::Counter(
-      static_cast<double>(state.iterations()) * static_cast<double>(words.size()) * 8 / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GBps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * static_cast<double>(words.size()) * 8 / 1e9,
+                         benchmark::Counter::kIsRate);
 }
 
 void RegisterAll() {
@@ -104,7 +105,8 @@ void RegisterAll() {
       }
     }
     for (FloatType type : kAllFloatTypes) {
-      benchmark::RegisterBenchmark(fmt::format("attend/{}/{}", table->name, FloatName(type)).c_str(), Attend, table, type)
+      benchmark::RegisterBenchmark(fmt::format("attend/{}/{}", table->name, FloatName(type)).c_str(), Attend, table,
+                                   type)
           ->Unit(benchmark::kMicrosecond);
     }
   }

@@ -23,19 +23,22 @@ namespace nunspark {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Each builds on those before it.
+// clang-format off
 #include "kernels/lanes_hwy.inc"
 #include "kernels/lanes16.inc"
 #include "kernels/vector_ops.inc"
 #include "kernels/attention.inc"
 #include "kernels/matmul.inc"
+// clang-format on
 
-constexpr KernelTable kTable{
+constexpr KernelTable kTable {
 #if HWY_TARGET == HWY_AVX2
-    .name = "avx2",
+  .name = "avx2",
 #elif HWY_TARGET == HWY_AVX3
-    .name = "avx512",
+  .name = "avx512",
 #else
-    .name = "neon",
+  .name = "neon",
 #endif
 #include "kernels/table_entries.inc"
 };

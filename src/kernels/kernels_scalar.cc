@@ -13,11 +13,14 @@ namespace nunspark {
 namespace scalar_kernels {
 namespace {
 
+// Each builds on those before it.
+// clang-format off
 #include "kernels/lanes_scalar.inc"
 #include "kernels/lanes16.inc"
 #include "kernels/vector_ops.inc"
 #include "kernels/attention.inc"
 #include "kernels/matmul.inc"
+// clang-format on
 
 constexpr KernelTable kTable{
     .name = "scalar",

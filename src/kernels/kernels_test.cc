@@ -31,7 +31,8 @@ void ExpectSameBits(const std::function<std::vector<float>(const KernelTable&)>&
 
 // Every binade, both signs, the edges of exponential and conversion, and special values.
 std::vector<float> ManyFloats() {
-  std::vector<float> values = {0.0f, -0.0f, kInfinity, -kInfinity, kNan, 88.72f, 88.73f, -87.4f, -103.9f, -104.1f, 1e-45f};
+  std::vector<float> values = {0.0f,   -0.0f,  kInfinity, -kInfinity, kNan,  88.72f,
+                               88.73f, -87.4f, -103.9f,   -104.1f,    1e-45f};
   std::mt19937 random(4);
   for (int i = 0; i < 200'000; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
   for (float x = -110.0f; x < 95.0f; x += 0.00173f) values.push_back(x);

@@ -11,14 +11,14 @@
 //
 // Floats: each lane adds w * x with fused multiply-adds over units, planes within a unit, in increasing order.
 //
-// Affine: sum(w x) = sum over groups of scale * sum(code x) + bias * sum(x), which spares decoding every element. Within
-// a unit each lane forms dot = sum over planes of code * x (its elements are always of one group), then
-// acc = fma(scale, dot, acc). After the last unit the biases follow: group g falls into lane g % 16,
-// acc = fma(bias, sum_g(x), acc). sum_g(x) itself is taken over 16 lanes (element i of the group in lane i % 16) and the
-// tree; it depends on x alone and is computed once a call.
-// To avoid shifting codes down, plane i is masked in place, which multiplies codes by 2^(bits * i), and x is stored with
-// the inverse factor; both are exact (unless x is below 2^-98, where the lost bits are below the smallest float that
-// matters). The top plane is shifted instead, since the conversion from integers is signed.
+// Affine: sum(w x) = sum over groups of scale * sum(code x) + bias * sum(x), which spares decoding every element.
+// Within a unit each lane forms dot = sum over planes of code * x (its elements are always of one group), then acc =
+// fma(scale, dot, acc). After the last unit the biases follow: group g falls into lane g % 16, acc = fma(bias,
+// sum_g(x), acc). sum_g(x) itself is taken over 16 lanes (element i of the group in lane i % 16) and the tree; it
+// depends on x alone and is computed once a call. To avoid shifting codes down, plane i is masked in place, which
+// multiplies codes by 2^(bits * i), and x is stored with the inverse factor; both are exact (unless x is below 2^-98,
+// where the lost bits are below the smallest float that matters). The top plane is shifted instead, since the
+// conversion from integers is signed.
 //
 // All: lanes are combined in the tree of kernels.h, then the additive bias is added.
 #ifndef NUNSPARK_KERNELS_MATMUL_H_

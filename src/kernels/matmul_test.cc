@@ -45,7 +45,8 @@ TEST(MatMul, EveryTableEqualsScalarForEverySizeAndAlignment) {
             const std::vector<float> expected = Multiply(*FindKernels("scalar"), w.matrix(), in);
             for (const KernelTable* table : AvailableKernels()) {
               ASSERT_TRUE(SameBits(Multiply(*table, w.matrix(), in), expected))
-                  << table->name << " " << FormatName(format) << " rows " << rows << " cols " << cols << " outs " << outs;
+                  << table->name << " " << FormatName(format) << " rows " << rows << " cols " << cols << " outs "
+                  << outs;
             }
           }
         }
@@ -129,7 +130,8 @@ TEST(MatMul, IsCloseToTheProductInDouble) {
         for (int64_t m = 0; m < rows; ++m) {
           double exact = 0, magnitude = 0;
           for (int64_t k = 0; k < cols; ++k) {
-            const double product = static_cast<double>(decoded[static_cast<size_t>(k)]) * x[static_cast<size_t>(m * cols + k)];
+            const double product =
+                static_cast<double>(decoded[static_cast<size_t>(k)]) * x[static_cast<size_t>(m * cols + k)];
             exact += product;
             magnitude += std::abs(product);
           }
@@ -150,7 +152,8 @@ void ExpectMultipliesVectors(const std::string& folder) {
       for (FloatType type : kAllFloatTypes) {
         const std::string prefix = std::string(FloatName(type)) + ".";
         const WeightMatrix w = vectors.Matrix(type);
-        const auto decoded = vectors.Values<float>(prefix + "dequantized"), expected = vectors.Values<float>(prefix + "y");
+        const auto decoded = vectors.Values<float>(prefix + "dequantized"),
+                   expected = vectors.Values<float>(prefix + "y");
         const auto chosen = vectors.Values<int32_t>(prefix + "y_rows");
         const int64_t rows = vectors.Shape("x")[0];
         for (const KernelTable* table : AvailableKernels()) {
@@ -162,8 +165,8 @@ void ExpectMultipliesVectors(const std::string& folder) {
                 magnitude += std::abs(static_cast<double>(x[static_cast<size_t>(m * w.cols + k)]) *
                                       decoded[static_cast<size_t>(chosen[i] * w.cols + k)]);
               }
-              ASSERT_NEAR(y[static_cast<size_t>(m * w.rows + chosen[i])], expected[static_cast<size_t>(m) * chosen.size() + i],
-                          1e-5 * magnitude)
+              ASSERT_NEAR(y[static_cast<size_t>(m * w.rows + chosen[i])],
+                          expected[static_cast<size_t>(m) * chosen.size() + i], 1e-5 * magnitude)
                   << table->name << " " << FormatName(w.format) << " row " << chosen[i];
             }
           }

@@ -20,8 +20,7 @@ inline std::vector<WeightFormat> AllFormats() {
   for (uint8_t bits : {uint8_t{4}, uint8_t{8}}) {
     for (uint16_t group : {uint16_t{32}, uint16_t{64}, uint16_t{128}}) {
       for (FloatType type : kAllFloatTypes) {
-        formats.push_back(
-            {.encoding = Encoding::kAffine, .bits = bits, .group_size = group, .scale_type = type});
+        formats.push_back({.encoding = Encoding::kAffine, .bits = bits, .group_size = group, .scale_type = type});
       }
     }
   }

@@ -1,5 +1,6 @@
-// Codec vectors, for tests: files of codes with scales and biases and what they decode to. Two sets have the same form: the
-// project's own (tests/data/codec, written by tools/make_codec_vectors.py) and the full reference set beside the project.
+// Codec vectors, for tests: files of codes with scales and biases and what they decode to. Two sets have the same form:
+// the project's own (tests/data/codec, written by tools/make_codec_vectors.py) and the full reference set beside the
+// project.
 #ifndef NUNSPARK_QUANT_CODEC_VECTORS_H_
 #define NUNSPARK_QUANT_CODEC_VECTORS_H_
 

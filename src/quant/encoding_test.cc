@@ -40,11 +40,13 @@ TEST(Encoding, SupportsFourAndEightBitsAtThreeGroupSizes) {
   for (int bits = 0; bits <= 32; ++bits) {
     for (int group : {0, 16, 32, 48, 64, 96, 128, 256}) {
       const bool expected = (bits == 4 || bits == 8) && (group == 32 || group == 64 || group == 128);
-      EXPECT_EQ(IsSupported(Affine(static_cast<uint8_t>(bits), static_cast<uint16_t>(group), FloatType::kF16)), expected)
+      EXPECT_EQ(IsSupported(Affine(static_cast<uint8_t>(bits), static_cast<uint16_t>(group), FloatType::kF16)),
+                expected)
           << bits << " " << group;
     }
   }
-  for (FloatType type : {FloatType::kF32, FloatType::kF16, FloatType::kBF16}) EXPECT_TRUE(IsSupported(FloatFormat(type)));
+  for (FloatType type : {FloatType::kF32, FloatType::kF16, FloatType::kBF16})
+    EXPECT_TRUE(IsSupported(FloatFormat(type)));
   WeightFormat contradictory = FloatFormat(FloatType::kF16);
   contradictory.bits = 32;
   EXPECT_FALSE(IsSupported(contradictory));
@@ -136,10 +138,10 @@ void ExpectDecodesVectors(const std::string& folder) {
           std::vector<float> out(static_cast<size_t>(matrix.cols));
           DecodeRow(matrix, row, out.data());
           for (int64_t j = 0; j < matrix.cols; ++j) {
-            const float found = out[static_cast<size_t>(j)], want = expected[static_cast<size_t>(row * matrix.cols + j)];
+            const float found = out[static_cast<size_t>(j)],
+                        want = expected[static_cast<size_t>(row * matrix.cols + j)];
             const float bias = biases[static_cast<size_t>(row * groups + j / group_size)];
-            const double tolerance =
-                type == FloatType::kF32 ? 0x1p-23 * (std::abs(want - bias) + std::abs(bias)) : 0.0;
+            const double tolerance = type == FloatType::kF32 ? 0x1p-23 * (std::abs(want - bias) + std::abs(bias)) : 0.0;
             ASSERT_NEAR(found, want, tolerance) << FormatName(matrix.format) << " row " << row << " column " << j;
           }
         }

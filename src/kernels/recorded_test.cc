@@ -1,0 +1,116 @@
+// Bits recorded once: what keeps results equal between compilers, machines and revisions, beyond tables being equal to
+// each other. A change here changes every output of the engine and must be meant.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "kernels/kernels.h"
+#include "kernels/test_matrices.h"
+
+namespace nunspark {
+namespace {
+
+// Numbers from integers alone: the distributions of the standard library differ between implementations.
+class Numbers {
+ public:
+  uint32_t Next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  // In [-1, 1), times `range`.
+  float Float(float range) { return (static_cast<float>(Next() % 65536u) / 32768.0f - 1.0f) * range; }
+  std::vector<float> Floats(size_t count, float range) {
+    std::vector<float> values(count);
+    for (float& value : values) value = Float(range);
+    return values;
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+uint64_t Mix(uint64_t mixed, const std::vector<float>& values) {
+  for (float value : values) {
+    mixed = (mixed ^ std::bit_cast<uint32_t>(value)) * 0x9e3779b97f4a7c15u;
+    mixed ^= mixed >> 29;
+  }
+  return mixed;
+}
+
+void ExpectBits(uint64_t recorded, const std::function<std::vector<float>(const KernelTable&)>& run) {
+  for (const KernelTable* table : AvailableKernels()) EXPECT_EQ(Mix(0, run(*table)), recorded) << table->name;
+}
+
+std::vector<float> Product(const KernelTable& table, const WeightFormat& format) {
+  constexpr int64_t kCols = 640, kOuts = 6, kRows = 3;
+  Numbers numbers;
+  std::vector<uint8_t> data, scales, biases;
+  if (format.encoding == Encoding::kAffine) {
+    for (int64_t i = 0; i < kOuts * RowBytes(format, kCols); ++i) data.push_back(static_cast<uint8_t>(numbers.Next()));
+    const auto groups = static_cast<size_t>(kOuts * kCols / format.group_size);
+    AppendFloats(numbers.Floats(groups, 0.01f), format.scale_type, scales);
+    AppendFloats(numbers.Floats(groups, 0.1f), format.scale_type, biases);
+  } else {
+    AppendFloats(numbers.Floats(kOuts * kCols, 0.1f), format.scale_type, data);
+  }
+  const WeightMatrix w{.format = format,
+                       .rows = kOuts,
+                       .cols = kCols,
+                       .data = data.data(),
+                       .scales = scales.data(),
+                       .biases = biases.data()};
+  const std::vector<float> x = numbers.Floats(kRows * kCols, 3.0f);
+  std::vector<float> y(kRows * kOuts), scratch(static_cast<size_t>(MatMulScratchFloats(w, kRows)));
+  table.matmul(w, {}, x.data(), kCols, kRows, 0, kOuts, y.data(), kOuts, scratch.data());
+  return y;
+}
+
+TEST(RecordedBits, MatMulOfEveryFormat) {
+  for (const KernelTable* table : AvailableKernels()) {
+    uint64_t floats = 0, affine = 0;
+    for (const WeightFormat& format : AllFormats()) {
+      uint64_t& mixed = format.encoding == Encoding::kAffine ? affine : floats;
+      mixed = Mix(mixed, Product(*table, format));
+    }
+    EXPECT_EQ(floats, 9289147130000108988u) << table->name;
+    EXPECT_EQ(affine, 2731666705589204952u) << table->name;
+  }
+}
+
+TEST(RecordedBits, Attention) {
+  ExpectBits(8766406891691534168u, [](const KernelTable& table) {
+    constexpr int kDim = 48, kHeads = 3;
+    Numbers numbers;
+    std::vector<uint8_t> blocks[4];
+    for (auto& block : blocks) AppendFloats(numbers.Floats(kKvBlockPositions * kDim, 2.0f), FloatType::kF16, block);
+    const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
+    const uint8_t* values[] = {blocks[2].data(), blocks[3].data()};
+    const KvView kv{
+        .type = FloatType::kF16, .kv_heads = 1, .head_dim = kDim, .key_blocks = keys, .value_blocks = values};
+    const std::vector<float> q = numbers.Floats(kHeads * kDim, 2.0f);
+    std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim)));
+    table.attend(q.data(), kHeads, kv, 0, 3, 117, 0.14f, out.data(), scratch.data());
+    return out;
+  });
+}
+
+TEST(RecordedBits, NormSoftmaxAndActivation) {
+  ExpectBits(13929228269266642390u, [](const KernelTable& table) {
+    constexpr int64_t kSize = 1000;
+    Numbers numbers;
+    std::vector<float> x = numbers.Floats(kSize, 8.0f);
+    const std::vector<float> up = numbers.Floats(kSize, 2.0f);
+    std::vector<uint8_t> weight;
+    AppendFloats(numbers.Floats(kSize, 1.0f), FloatType::kBF16, weight);
+    std::vector<float> gated(x.size());
+    table.swiglu(x.data(), up.data(), kSize, gated.data());
+    table.rms_norm(gated.data(), {.type = FloatType::kBF16, .size = kSize, .data = weight.data()}, 1e-6f, kSize,
+                   gated.data());
+    table.softmax(x.data(), kSize);
+    gated.insert(gated.end(), x.begin(), x.end());
+    return gated;
+  });
+}
+
+}  // namespace
+}  // namespace nunspark
