@@ -32,12 +32,15 @@ class NllSum {
   explicit NllSum(int64_t vocab_size) : probabilities_(static_cast<size_t>(vocab_size)) {}
 
   void Add(const float* logits, int32_t target) {
-    // The softmax's value at the best token gives the normaliser; the target's own may underflow.
+    // log of the normaliser = best logit + log(sum of p / p of the best). The target's own p may underflow, and summing
+    // p again in double takes out the rounding of the float32 sum.
     const int64_t n = static_cast<int64_t>(probabilities_.size());
     std::copy_n(logits, n, probabilities_.begin());
     const int64_t best = Kernels().argmax(logits, n);
     Kernels().softmax(probabilities_.data(), n);
-    const double log_normaliser = double{logits[best]} - Log(probabilities_[static_cast<size_t>(best)]);
+    double total = 0;
+    for (const float p : probabilities_) total += p;
+    const double log_normaliser = double{logits[best]} + Log(total / probabilities_[static_cast<size_t>(best)]);
     sum_ += log_normaliser - logits[target];
     ++count_;
   }
