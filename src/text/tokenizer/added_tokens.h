@@ -54,15 +54,17 @@ class AddedTokens {
   TokenId Find(std::string_view content) const;
   // Whether the token leaves the text when specials are skipped. Decided by its text,
   // as the reference does: a token that the normalizer changes is none.
-  bool IsSpecialId(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < special_ids_.size() && special_ids_[static_cast<size_t>(id)]; }
+  bool IsSpecialId(TokenId id) const {
+    return id >= 0 && static_cast<size_t>(id) < special_ids_.size() && special_ids_[static_cast<size_t>(id)];
+  }
   TokenId id_end() const { return id_end_; }
   int64_t memory_bytes() const;
 
  private:
   struct Matcher {
     DoubleArray trie;
-    std::vector<TokenId> ids;          // by value of the trie
-    std::bitset<256> first_bytes;      // of the patterns
+    std::vector<TokenId> ids;      // by value of the trie
+    std::bitset<256> first_bytes;  // of the patterns
   };
   const Matcher& MatcherFor(Stage stage) const { return stage == Stage::kRawText ? raw_ : normalized_; }
 

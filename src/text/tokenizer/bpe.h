@@ -75,11 +75,11 @@ class Bpe final : public Model {
 
   const Vocabulary& keys_;
   const BpeOptions options_;
-  std::array<TokenId, 256> single_;   // ids of one-byte keys: every byte (kByte) or ASCII (kCharacter)
+  std::array<TokenId, 256> single_;    // ids of one-byte keys: every byte (kByte) or ASCII (kCharacter)
   std::array<TokenId, 256> fallback_;  // ids of <0xNN>
-  std::vector<uint64_t> pairs_;       // open addressing: left << 43 | right << 22 | rank
+  std::vector<uint64_t> pairs_;        // open addressing: left << 43 | right << 22 | rank
   int pairs_shift_ = 0;
-  std::vector<TokenId> results_;      // by rank
+  std::vector<TokenId> results_;  // by rank
 
   // Hashed set of the character pairs over which some rule merges. A place between two characters that is not in it is
   // never merged over, so the text can be cut there before merging. Empty when that reasoning does not hold.

@@ -64,7 +64,9 @@ std::optional<Charsmap::Match> Charsmap::Find(std::string_view text, Prefer pref
   return found;
 }
 
-std::optional<Charsmap::Match> Charsmap::FindLongest(std::string_view text) const { return Find(text, Prefer::kLongest); }
+std::optional<Charsmap::Match> Charsmap::FindLongest(std::string_view text) const {
+  return Find(text, Prefer::kLongest);
+}
 std::optional<Charsmap::Match> Charsmap::FindShortest(std::string_view text) const {
   return Find(text, Prefer::kShortest);
 }

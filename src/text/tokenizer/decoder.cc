@@ -311,20 +311,26 @@ class SentencePieceStage final : public Stage {
   std::string token_;
   std::string bytes_;
   bool at_start_ = true;
-  bool dropped_ = false;   // the last piece lost the dummy prefix
+  bool dropped_ = false;  // the last piece lost the dummy prefix
   bool any_text_ = false;
 };
 
 std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
   struct Maker {
     Stage& next;
-    std::unique_ptr<Stage> operator()(const Decoder::ByteLevelStep&) const { return std::make_unique<ByteLevelStage>(next); }
+    std::unique_ptr<Stage> operator()(const Decoder::ByteLevelStep&) const {
+      return std::make_unique<ByteLevelStage>(next);
+    }
     std::unique_ptr<Stage> operator()(const Decoder::ByteFallbackStep&) const {
       return std::make_unique<ByteFallbackStage>(next);
     }
     std::unique_ptr<Stage> operator()(const Decoder::FuseStep&) const { return std::make_unique<FuseStage>(next); }
-    std::unique_ptr<Stage> operator()(const Decoder::ReplaceStep& s) const { return std::make_unique<ReplaceStage>(s, next); }
-    std::unique_ptr<Stage> operator()(const Decoder::StripStep& s) const { return std::make_unique<StripStage>(s, next); }
+    std::unique_ptr<Stage> operator()(const Decoder::ReplaceStep& s) const {
+      return std::make_unique<ReplaceStage>(s, next);
+    }
+    std::unique_ptr<Stage> operator()(const Decoder::StripStep& s) const {
+      return std::make_unique<StripStage>(s, next);
+    }
     std::unique_ptr<Stage> operator()(const Decoder::MetaspaceStep& s) const {
       return std::make_unique<MetaspaceStage>(s, next);
     }

@@ -37,9 +37,9 @@ class Decoder {
   // The decoding of a SentencePiece model.
   struct SentencePieceStep {
     std::unordered_map<std::string, std::string> replaced;  // control tokens by nothing, the unknown one by its surface
-    bool has_bytes;             // "<0xNN>" tokens are bytes
-    bool drops_first_space;     // the dummy prefix
-    bool drops_leading_spaces;  // of all leading tokens
+    bool has_bytes;                                         // "<0xNN>" tokens are bytes
+    bool drops_first_space;                                 // the dummy prefix
+    bool drops_leading_spaces;                              // of all leading tokens
   };
   static Decoder SentencePiece(SentencePieceStep step);
 
@@ -61,8 +61,8 @@ class Decoder {
     std::string replacement;
     bool drops_first;
   };
-  using Step = std::variant<ByteLevelStep, ByteFallbackStep, FuseStep, ReplaceStep, StripStep, MetaspaceStep,
-                            SentencePieceStep>;
+  using Step =
+      std::variant<ByteLevelStep, ByteFallbackStep, FuseStep, ReplaceStep, StripStep, MetaspaceStep, SentencePieceStep>;
 
  private:
   Status AppendSteps(const JsonSection& section, int depth);

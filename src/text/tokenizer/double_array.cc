@@ -34,7 +34,8 @@ void DoubleArray::Build(std::vector<Key> keys) {
     children.clear();
     for (size_t i = task.begin; i < task.end; ++i) {
       const std::string_view text = keys[i].text;
-      const uint16_t code = text.size() == task.depth ? 0 : static_cast<uint16_t>(static_cast<uint8_t>(text[task.depth]) + 1);
+      const uint16_t code =
+          text.size() == task.depth ? 0 : static_cast<uint16_t>(static_cast<uint8_t>(text[task.depth]) + 1);
       if (codes.empty() || codes.back() != code) {
         codes.push_back(code);
         children.push_back({i, i, task.depth + 1, 0});
@@ -69,7 +70,8 @@ uint32_t DoubleArray::FindBase(std::span<const uint16_t> codes) {
     if (std::all_of(codes.begin(), codes.end(), [&](uint16_t code) { return is_free(base + code); })) {
       // Gaps that keep failing are given up, or the search would become quadratic.
       if (tried > 64) first_free_ = std::max(first_free_, at > kCodes ? at - kCodes : 1u);
-      if (base + kCodes > units_.size()) units_.resize(std::max<size_t>(base + kCodes, units_.size() + units_.size() / 4));
+      if (base + kCodes > units_.size())
+        units_.resize(std::max<size_t>(base + kCodes, units_.size() + units_.size() / 4));
       return base;
     }
     ++tried;

@@ -45,7 +45,8 @@ std::string CheckCase(const Tokenizer& tokenizer, const Json& line, const Json& 
   const std::vector<TokenId> expected = IdsOf(*line.Find("ids"));
   const Result<std::vector<TokenId>> ids = tokenizer.Encode(text, AddSpecials::kNo);
   if (!ids.ok()) return ids.status().message();
-  if (*ids != expected) return "ids differ: " + ::testing::PrintToString(*ids) + " expected " + ::testing::PrintToString(expected);
+  if (*ids != expected)
+    return "ids differ: " + ::testing::PrintToString(*ids) + " expected " + ::testing::PrintToString(expected);
 
   std::vector<TokenId> expected_special = IdsOf(*family.Find("prefix"));
   expected_special.insert(expected_special.end(), expected.begin(), expected.end());
@@ -64,7 +65,8 @@ std::string CheckCase(const Tokenizer& tokenizer, const Json& line, const Json& 
   const Json* skip = line.Find("decoded_skip_special");
   const std::string expected_skip = skip != nullptr && skip->is_string() ? skip->as_string() : expected_text;
   const std::string found_skip = tokenizer.Decode(expected, SkipSpecials::kYes);
-  if (found_skip != expected_skip) return "without specials " + JsonQuote(found_skip) + " expected " + JsonQuote(expected_skip);
+  if (found_skip != expected_skip)
+    return "without specials " + JsonQuote(found_skip) + " expected " + JsonQuote(expected_skip);
 
   // Streaming gives the same text, and never a part of a character.
   StreamDecoder stream(tokenizer, SkipSpecials::kNo);
@@ -101,9 +103,7 @@ void CheckAll(const fs::path& root) {
   for (const auto& [name, family] : manifest.as_object()) CheckFamily(root, name, family);
 }
 
-TEST(TokenizerGolden, OwnSetIsReproducedExactly) {
-  CheckAll(fs::path(NUNSPARK_SOURCE_DIR) / "tests/data/tokenizers");
-}
+TEST(TokenizerGolden, OwnSetIsReproducedExactly) { CheckAll(fs::path(NUNSPARK_SOURCE_DIR) / "tests/data/tokenizers"); }
 
 TEST(TokenizerGolden, FullSetIsReproducedExactly) {
   const fs::path root = fs::path(NUNSPARK_SOURCE_DIR) / "../shared/tokenizers";

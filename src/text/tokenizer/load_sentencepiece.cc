@@ -86,7 +86,8 @@ class Reader {
     };
     RETURN_IF_ERROR(ForEach(message, place, read_field));
     if (piece.text.empty() || !IsValidUtf8(piece.text)) {
-      return Malformed(fmt::format("{}: expected a text in UTF-8, found {}", place, piece.text.empty() ? "none" : "other bytes"));
+      return Malformed(
+          fmt::format("{}: expected a text in UTF-8, found {}", place, piece.text.empty() ? "none" : "other bytes"));
     }
     if (!std::isfinite(piece.score)) return Malformed(fmt::format("{}: expected a finite score", place));
     settings_.pieces.push_back(std::move(piece));

@@ -23,8 +23,7 @@ constexpr std::string_view kO200k =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kKimi =
     R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // The pattern of the family that has this many ranks.
 std::string_view PatternFor(size_t rank_count) {
@@ -100,11 +99,13 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadTiktoken(std::string_view content
     const std::optional<Line> line = ParseLine(text);
     const std::optional<std::string> bytes = line.has_value() ? DecodeBase64(line->encoded) : std::nullopt;
     if (!bytes.has_value() || bytes->empty() || bytes->size() > kTokenBytesMax) {
-      return DataLossError(fmt::format("{}: line {}: expected a token in base64 and its rank, found '{}'", what, number, text.substr(0, 60)));
+      return DataLossError(fmt::format("{}: line {}: expected a token in base64 and its rank, found '{}'", what, number,
+                                       text.substr(0, 60)));
     }
     const TokenId id = static_cast<TokenId>(line->rank);
     if (parts.raw_keys->Find(*bytes) != kNoToken || parts.raw_keys->Contains(id)) {
-      return DataLossError(fmt::format("{}: line {}: expected a new token and rank, found one that was there before", what, number));
+      return DataLossError(
+          fmt::format("{}: line {}: expected a new token and rank, found one that was there before", what, number));
     }
     parts.raw_keys->Insert(*bytes, id);
     visible.clear();
@@ -119,7 +120,8 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadTiktoken(std::string_view content
   }
   const std::vector<MergeRule> rules = RulesOf(*parts.raw_keys);
   if (rules.size() > kMergesMax || static_cast<size_t>(parts.raw_keys->id_end()) > kMergesMax) {
-    return DataLossError(fmt::format("{}: expected at most {} ways to join tokens, found {}", what, kMergesMax, rules.size()));
+    return DataLossError(
+        fmt::format("{}: expected at most {} ways to join tokens, found {}", what, kMergesMax, rules.size()));
   }
   const std::string_view chosen = pattern.empty() ? PatternFor(parts.raw_keys->size()) : pattern;
   ASSIGN_OR_RETURN(Pattern compiled, Pattern::FromRegex(chosen, what));

@@ -1,4 +1,5 @@
-// tokenizer.json. The large parts (vocabulary, merges) are read in one pass without a tree; the small ones become trees.
+// tokenizer.json. The large parts (vocabulary, merges) are read in one pass without a tree; the small ones become
+// trees.
 #include <fmt/format.h>
 #include <simdjson.h>
 
@@ -34,10 +35,10 @@ struct ModelFields {
   std::string type;
   bool has_vocab = false;
   bool has_merges = false;
-  std::vector<UnigramPiece> pieces;       // Unigram: vocab is a list
+  std::vector<UnigramPiece> pieces;  // Unigram: vocab is a list
   std::vector<MergeRule> rules;
-  std::string_view merges_json;           // merges that came before the vocabulary
-  Json::Object options;                   // the rest
+  std::string_view merges_json;  // merges that came before the vocabulary
+  Json::Object options;          // the rest
 };
 
 class Reader {
@@ -47,7 +48,8 @@ class Reader {
   Result<std::unique_ptr<PipelineTokenizer>> Read() {
     od::parser parser;
     od::document document;
-    RETURN_IF_ERROR(Check(parser.iterate(content_.data(), content_.size(), content_.capacity()).get(document), "the file"));
+    RETURN_IF_ERROR(
+        Check(parser.iterate(content_.data(), content_.size(), content_.capacity()).get(document), "the file"));
     od::object top;
     RETURN_IF_ERROR(Check(document.get_object().get(top), "the file (an object is expected)"));
     for (auto field_result : top) {
@@ -64,7 +66,8 @@ class Reader {
         parts_json_.Set(key, std::move(part));
       }
     }
-    if (document.current_location().error() != simdjson::OUT_OF_BOUNDS) return Malformed("the file: expected its end after the object, found more");
+    if (document.current_location().error() != simdjson::OUT_OF_BOUNDS)
+      return Malformed("the file: expected its end after the object, found more");
     return Assemble();
   }
 
@@ -80,7 +83,8 @@ class Reader {
   Status Expect(simdjson::simdjson_result<T> result, std::string_view place, std::string_view expected, T& out) const {
     const simdjson::error_code error = std::move(result).get(out);
     if (error == simdjson::SUCCESS) return Status();
-    if (error == simdjson::INCORRECT_TYPE) return Malformed(fmt::format("{}: expected {}, found another kind", place, expected));
+    if (error == simdjson::INCORRECT_TYPE)
+      return Malformed(fmt::format("{}: expected {}, found another kind", place, expected));
     return Check(error, place);
   }
 
@@ -143,7 +147,8 @@ class Reader {
       RETURN_IF_ERROR(Check(field.unescaped_key().get(token), "a key of model.vocab"));
       uint64_t id = 0;
       if (field.value().get_uint64().get(id) != simdjson::SUCCESS || id > kVocabIdMax) {
-        return Malformed(fmt::format("model.vocab.{}: expected an id from 0 to {}, found another value", JsonQuote(token), kVocabIdMax));
+        return Malformed(fmt::format("model.vocab.{}: expected an id from 0 to {}, found another value",
+                                     JsonQuote(token), kVocabIdMax));
       }
       parts_.vocabulary->Insert(token, static_cast<TokenId>(id));
     }
@@ -155,7 +160,8 @@ class Reader {
     RETURN_IF_ERROR(Check(value.get_array().get(array), "model.vocab"));
     for (auto item_result : array) {
       const std::string place = "model.vocab[" + std::to_string(fields_.pieces.size()) + "]";
-      if (fields_.pieces.size() > kVocabIdMax) return Malformed(fmt::format("model.vocab: expected at most {} pieces", kVocabIdMax));
+      if (fields_.pieces.size() > kVocabIdMax)
+        return Malformed(fmt::format("model.vocab: expected at most {} pieces", kVocabIdMax));
       od::array pair;
       RETURN_IF_ERROR(Expect(item_result.get_array(), place, "array of text and score", pair));
       int count = 0;
@@ -206,7 +212,8 @@ class Reader {
       if (line.starts_with("#version")) return Status();
       const size_t space = line.find(' ');
       if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-        return Malformed(fmt::format("model.merges[{}]: expected two tokens with a space between, found {}", index, JsonQuote(line)));
+        return Malformed(fmt::format("model.merges[{}]: expected two tokens with a space between, found {}", index,
+                                     JsonQuote(line)));
       }
       return AddRule(line.substr(0, space), line.substr(space + 1), index);
     }
@@ -250,8 +257,11 @@ class Reader {
       od::parser parser;
       od::document document;
       const char* const end = content_.data() + content_.size() + kJsonPadding;
-      RETURN_IF_ERROR(Check(parser.iterate(fields_.merges_json.data(), fields_.merges_json.size(),
-                                           static_cast<size_t>(end - fields_.merges_json.data())).get(document), "model.merges"));
+      RETURN_IF_ERROR(Check(parser
+                                .iterate(fields_.merges_json.data(), fields_.merges_json.size(),
+                                         static_cast<size_t>(end - fields_.merges_json.data()))
+                                .get(document),
+                            "model.merges"));
       od::value value;
       RETURN_IF_ERROR(Check(document.get_value().get(value), "model.merges"));
       RETURN_IF_ERROR(ReadMerges(value));
@@ -348,7 +358,8 @@ class Reader {
       product += right.substr(std::min(prefix_bytes, right.size()));
       rule.result = parts_.vocabulary->Find(product);
       if (rule.result == kNoToken) {
-        return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(rule.rank), JsonQuote(product)));
+        return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(rule.rank),
+                                     JsonQuote(product)));
       }
     }
     return Status();

@@ -18,8 +18,8 @@ namespace nunspark::text {
 struct CachedPiece {
   uint64_t hash = 0;
   Span piece{0, 0};
-  uint32_t ids_begin = 0;   // in the output
-  uint32_t ids_count = 0;   // 0: empty slot
+  uint32_t ids_begin = 0;  // in the output
+  uint32_t ids_count = 0;  // 0: empty slot
 };
 
 // Working memory of one Encode call, reused from piece to piece.

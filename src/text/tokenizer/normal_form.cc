@@ -65,7 +65,7 @@ bool Normalize(NormalForm form, std::string_view text, std::string& out) {
   const utf8proc_option_t options = OptionsOf(form);
   std::vector<utf8proc_int32_t> buffer;
   bool changed = false;
-  size_t copied = 0;     // text before this is in out
+  size_t copied = 0;      // text before this is in out
   size_t part_begin = 0;  // last stable character
   for (size_t at = 0; at < text.size();) {
     uint32_t bytes = 0;

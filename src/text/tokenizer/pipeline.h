@@ -20,14 +20,14 @@ namespace nunspark::text {
 // What a loader fills in. The model refers to one of the two vocabularies, so they have addresses of their own.
 struct PipelineParts {
   std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();
-  std::unique_ptr<Vocabulary> raw_keys;   // of byte-level models: the tokens as bytes
+  std::unique_ptr<Vocabulary> raw_keys;  // of byte-level models: the tokens as bytes
   AddedTokens added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<Model> model;
   PostProcessor post_processor;
   Decoder decoder;
-  std::vector<bool> control_ids;          // specials that are no added tokens, of SentencePiece models
+  std::vector<bool> control_ids;  // specials that are no added tokens, of SentencePiece models
 };
 
 class PipelineTokenizer final : public Tokenizer {

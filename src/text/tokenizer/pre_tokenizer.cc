@@ -113,8 +113,8 @@ Status PreTokenizer::AppendSteps(const JsonSection& section, int depth) {
   }
   if (type == "Digits") {
     ASSIGN_OR_RETURN(const bool individual, section.BoolOr("individual_digits", false));
-    steps_.emplace_back(SplitOnCharacters{CharacterSet::kDigit,
-                                          individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
+    steps_.emplace_back(
+        SplitOnCharacters{CharacterSet::kDigit, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
     return Status();
   }
   if (type == "Punctuation") {

@@ -18,7 +18,7 @@ Result<PrependScheme> PrependSchemeFromJson(const JsonSection& section);
 // A text on its way through the steps. `text` may point into `storage` or to the caller's memory.
 struct PieceList {
   std::string_view text;
-  std::vector<Span> pieces;   // into text, in order, none empty
+  std::vector<Span> pieces;  // into text, in order, none empty
   // A piece that begins below this offset begins at the original text's first character (prefixes that were added
   // count as part of it). Only Metaspace's "first" asks.
   uint32_t origin_end = 0;

@@ -14,10 +14,10 @@ struct ProtoField {
 
   uint32_t number = 0;
   Wire wire = Wire::kVarint;
-  uint64_t value = 0;       // of the three numeric kinds
-  std::string_view bytes;   // of kBytes
+  uint64_t value = 0;      // of the three numeric kinds
+  std::string_view bytes;  // of kBytes
 
-  float AsFloat() const;     // REQUIRES: wire == kFixed32
+  float AsFloat() const;  // REQUIRES: wire == kFixed32
   int32_t AsInt32() const { return static_cast<int32_t>(static_cast<uint32_t>(value)); }
   bool AsBool() const { return value != 0; }
 };

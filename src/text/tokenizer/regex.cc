@@ -15,7 +15,7 @@ namespace {
 
 // Longer patterns are refused: the longest real one has some 400 bytes.
 constexpr size_t kPatternBytesMax = 64 * 1024;
-constexpr size_t kRewrittenBytesMax = 4 * 1024 * 1024;
+constexpr size_t kRewrittenBytesMax = 1024 * 1024;
 
 const OnigUChar* Bytes(const char* data) { return reinterpret_cast<const OnigUChar*>(data); }
 
@@ -54,42 +54,79 @@ struct NamedSet {
 };
 
 constexpr NamedSet kNamedSets[] = {
-    {"l", kLetters}, {"letter", kLetters},
-    {"lu", SetOf(CharClass::kLu)}, {"uppercaseletter", SetOf(CharClass::kLu)},
-    {"ll", SetOf(CharClass::kLl)}, {"lowercaseletter", SetOf(CharClass::kLl)},
-    {"lt", SetOf(CharClass::kLt)}, {"titlecaseletter", SetOf(CharClass::kLt)},
+    {"l", kLetters},
+    {"letter", kLetters},
+    {"lu", SetOf(CharClass::kLu)},
+    {"uppercaseletter", SetOf(CharClass::kLu)},
+    {"ll", SetOf(CharClass::kLl)},
+    {"lowercaseletter", SetOf(CharClass::kLl)},
+    {"lt", SetOf(CharClass::kLt)},
+    {"titlecaseletter", SetOf(CharClass::kLt)},
     {"lc", SetOf(CharClass::kLu, CharClass::kLl, CharClass::kLt)},
     {"casedletter", SetOf(CharClass::kLu, CharClass::kLl, CharClass::kLt)},
-    {"lm", SetOf(CharClass::kLm)}, {"modifierletter", SetOf(CharClass::kLm)},
-    {"lo", SetOf(CharClass::kLo)}, {"otherletter", SetOf(CharClass::kLo)},
-    {"m", kMarks}, {"mark", kMarks}, {"combiningmark", kMarks},
-    {"mn", SetOf(CharClass::kMn)}, {"nonspacingmark", SetOf(CharClass::kMn)},
-    {"mc", SetOf(CharClass::kMc)}, {"spacingmark", SetOf(CharClass::kMc)},
-    {"me", SetOf(CharClass::kMe)}, {"enclosingmark", SetOf(CharClass::kMe)},
-    {"n", kNumbers}, {"number", kNumbers},
-    {"nd", SetOf(CharClass::kNd)}, {"decimalnumber", SetOf(CharClass::kNd)}, {"digit", SetOf(CharClass::kNd)},
-    {"nl", SetOf(CharClass::kNl)}, {"letternumber", SetOf(CharClass::kNl)},
-    {"no", SetOf(CharClass::kNo)}, {"othernumber", SetOf(CharClass::kNo)},
-    {"p", kPunctuation}, {"punctuation", kPunctuation},
-    {"pc", SetOf(CharClass::kPc)}, {"connectorpunctuation", SetOf(CharClass::kPc)},
-    {"pd", SetOf(CharClass::kPd)}, {"dashpunctuation", SetOf(CharClass::kPd)},
-    {"ps", SetOf(CharClass::kPs)}, {"openpunctuation", SetOf(CharClass::kPs)},
-    {"pe", SetOf(CharClass::kPe)}, {"closepunctuation", SetOf(CharClass::kPe)},
-    {"pi", SetOf(CharClass::kPi)}, {"initialpunctuation", SetOf(CharClass::kPi)},
-    {"pf", SetOf(CharClass::kPf)}, {"finalpunctuation", SetOf(CharClass::kPf)},
-    {"po", SetOf(CharClass::kPo)}, {"otherpunctuation", SetOf(CharClass::kPo)},
-    {"s", kSymbols}, {"symbol", kSymbols},
-    {"sm", SetOf(CharClass::kSm)}, {"mathsymbol", SetOf(CharClass::kSm)},
-    {"sc", SetOf(CharClass::kSc)}, {"currencysymbol", SetOf(CharClass::kSc)},
-    {"sk", SetOf(CharClass::kSk)}, {"modifiersymbol", SetOf(CharClass::kSk)},
-    {"so", SetOf(CharClass::kSo)}, {"othersymbol", SetOf(CharClass::kSo)},
-    {"z", kSeparators}, {"separator", kSeparators},
-    {"zs", SetOf(CharClass::kZs)}, {"spaceseparator", SetOf(CharClass::kZs)},
-    {"zl", SetOf(CharClass::kZl)}, {"lineseparator", SetOf(CharClass::kZl)},
-    {"zp", SetOf(CharClass::kZp)}, {"paragraphseparator", SetOf(CharClass::kZp)},
-    {"cc", kControls}, {"control", kControls}, {"cntrl", kControls},
-    {"cf", SetOf(CharClass::kCf)}, {"format", SetOf(CharClass::kCf)},
-    {"space", kWhiteSpace}, {"whitespace", kWhiteSpace},
+    {"lm", SetOf(CharClass::kLm)},
+    {"modifierletter", SetOf(CharClass::kLm)},
+    {"lo", SetOf(CharClass::kLo)},
+    {"otherletter", SetOf(CharClass::kLo)},
+    {"m", kMarks},
+    {"mark", kMarks},
+    {"combiningmark", kMarks},
+    {"mn", SetOf(CharClass::kMn)},
+    {"nonspacingmark", SetOf(CharClass::kMn)},
+    {"mc", SetOf(CharClass::kMc)},
+    {"spacingmark", SetOf(CharClass::kMc)},
+    {"me", SetOf(CharClass::kMe)},
+    {"enclosingmark", SetOf(CharClass::kMe)},
+    {"n", kNumbers},
+    {"number", kNumbers},
+    {"nd", SetOf(CharClass::kNd)},
+    {"decimalnumber", SetOf(CharClass::kNd)},
+    {"digit", SetOf(CharClass::kNd)},
+    {"nl", SetOf(CharClass::kNl)},
+    {"letternumber", SetOf(CharClass::kNl)},
+    {"no", SetOf(CharClass::kNo)},
+    {"othernumber", SetOf(CharClass::kNo)},
+    {"p", kPunctuation},
+    {"punctuation", kPunctuation},
+    {"pc", SetOf(CharClass::kPc)},
+    {"connectorpunctuation", SetOf(CharClass::kPc)},
+    {"pd", SetOf(CharClass::kPd)},
+    {"dashpunctuation", SetOf(CharClass::kPd)},
+    {"ps", SetOf(CharClass::kPs)},
+    {"openpunctuation", SetOf(CharClass::kPs)},
+    {"pe", SetOf(CharClass::kPe)},
+    {"closepunctuation", SetOf(CharClass::kPe)},
+    {"pi", SetOf(CharClass::kPi)},
+    {"initialpunctuation", SetOf(CharClass::kPi)},
+    {"pf", SetOf(CharClass::kPf)},
+    {"finalpunctuation", SetOf(CharClass::kPf)},
+    {"po", SetOf(CharClass::kPo)},
+    {"otherpunctuation", SetOf(CharClass::kPo)},
+    {"s", kSymbols},
+    {"symbol", kSymbols},
+    {"sm", SetOf(CharClass::kSm)},
+    {"mathsymbol", SetOf(CharClass::kSm)},
+    {"sc", SetOf(CharClass::kSc)},
+    {"currencysymbol", SetOf(CharClass::kSc)},
+    {"sk", SetOf(CharClass::kSk)},
+    {"modifiersymbol", SetOf(CharClass::kSk)},
+    {"so", SetOf(CharClass::kSo)},
+    {"othersymbol", SetOf(CharClass::kSo)},
+    {"z", kSeparators},
+    {"separator", kSeparators},
+    {"zs", SetOf(CharClass::kZs)},
+    {"spaceseparator", SetOf(CharClass::kZs)},
+    {"zl", SetOf(CharClass::kZl)},
+    {"lineseparator", SetOf(CharClass::kZl)},
+    {"zp", SetOf(CharClass::kZp)},
+    {"paragraphseparator", SetOf(CharClass::kZp)},
+    {"cc", kControls},
+    {"control", kControls},
+    {"cntrl", kControls},
+    {"cf", SetOf(CharClass::kCf)},
+    {"format", SetOf(CharClass::kCf)},
+    {"space", kWhiteSpace},
+    {"whitespace", kWhiteSpace},
 };
 
 // Property names compare without case, spaces, hyphens and underscores.
@@ -146,7 +183,8 @@ class Rewriter {
  private:
   static bool FoldsCase(std::string_view pattern) {
     for (size_t at = pattern.find("(?"); at != std::string_view::npos; at = pattern.find("(?", at + 1)) {
-      for (size_t i = at + 2; i < pattern.size() && std::string_view("imxWDSPy{g}-").find(pattern[i]) != std::string_view::npos; ++i) {
+      for (size_t i = at + 2;
+           i < pattern.size() && std::string_view("imxWDSPy{g}-").find(pattern[i]) != std::string_view::npos; ++i) {
         if (pattern[i] == 'i') return true;
       }
     }
@@ -183,7 +221,8 @@ class Rewriter {
       negated = Negated::kYes;
       name.remove_prefix(1);
     }
-    if (name.size() > 6 || !std::all_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; })) return false;
+    if (name.size() > 6 || !std::all_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; }))
+      return false;
     const Ranges ranges = PropertyRanges(name);
     const size_t next = end + 2;
     if (ranges.empty()) {
@@ -272,6 +311,13 @@ class Rewriter {
   std::string out_;
 };
 
+// Steps of backtracking in one search; real patterns need a few hundred.
+constexpr unsigned long kBacktrackingMax = 10'000'000;
+
+struct FreeMatchParam {
+  void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
+};
+
 struct FreeRegion {
   void operator()(OnigRegion* region) const { onig_region_free(region, 1); }
 };
@@ -327,10 +373,14 @@ Status Regex::FindMatches(std::string_view text, Span piece, std::vector<Span>& 
   const OnigUChar* const begin = Bytes(text.data()) + piece.begin;
   const OnigUChar* const end = Bytes(text.data()) + piece.end;
   const std::unique_ptr<OnigRegion, FreeRegion> region(onig_region_new());
+  const std::unique_ptr<OnigMatchParam, FreeMatchParam> param(onig_new_match_param());
+  onig_initialize_match_param(param.get());
+  onig_set_retry_limit_in_search_of_match_param(param.get(), kBacktrackingMax);
   const OnigUChar* from = begin;
   const OnigUChar* last_match_end = nullptr;
   while (from <= end) {
-    const int found = onig_search(compiled_->regex, begin, end, from, end, region.get(), ONIG_OPTION_NONE);
+    const int found =
+        onig_search_with_param(compiled_->regex, begin, end, from, end, region.get(), ONIG_OPTION_NONE, param.get());
     if (found == ONIG_MISMATCH) break;
     if (found < 0) {
       return ResourceExhaustedError(fmt::format("{}: the regular expression failed on the text: {}", compiled_->where,

@@ -13,8 +13,8 @@ using enum CharClass;
 
 // One character as the patterns see it.
 struct Char {
-  ClassSet kind;   // the bit of its class; 0 at the end of the text
-  uint32_t next;   // offset after it
+  ClassSet kind;  // the bit of its class; 0 at the end of the text
+  uint32_t next;  // offset after it
 };
 
 // A piece being scanned.
@@ -232,7 +232,9 @@ void ScanO200k(std::string_view text, Span piece, std::vector<Span>& matches) {
 }
 
 bool IsAsciiLetter(uint8_t byte) { return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z'); }
-bool IsAsciiPunctuation(uint8_t byte) { return byte > 0x20 && byte < 0x7F && !IsAsciiLetter(byte) && (byte < '0' || byte > '9'); }
+bool IsAsciiPunctuation(uint8_t byte) {
+  return byte > 0x20 && byte < 0x7F && !IsAsciiLetter(byte) && (byte < '0' || byte > '9');
+}
 
 // The third pattern of DeepSeek V3: [ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
 //  ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -291,7 +293,15 @@ int YoutuGroup(uint32_t c) {
   if (Within(c, 0xAC00, 0xD7A3) || Within(c, 0x3131, 0x318E)) return 1;
   if (Within(c, 0x3001, 0x303F) || Within(c, 0xFE30, 0xFE4F)) return 2;
   switch (c) {
-    case 0xFF01: case 0x2026: case 0x201C: case 0x201D: case 0x2018: case 0x2019: case 0x2014: case 0xFF1A: case 0xFF1B:
+    case 0xFF01:
+    case 0x2026:
+    case 0x201C:
+    case 0x201D:
+    case 0x2018:
+    case 0x2019:
+    case 0x2014:
+    case 0xFF1A:
+    case 0xFF1B:
     case 0xFF0C: return 2;
     default: break;
   }
@@ -315,7 +325,8 @@ constexpr std::string_view kPatterns[] = {
     // Qwen 3.5
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     // Seed-OSS, which has real line ends in its pattern
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| "
+    "?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
     // gpt-oss (o200k)
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
     // Youtu
@@ -325,7 +336,8 @@ constexpr std::string_view kPatterns[] = {
     // DeepSeek V3
     R"(\p{N}{1,3})",
     "[一-龥\u3040-ゟ゠-ヿ]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+    "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
     // Youtu's first step
     "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-\u303f︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+",
 };

@@ -117,7 +117,9 @@ struct SpmBpe::Run {
 
 SpmBpe::SpmBpe(const Vocabulary& vocabulary, std::span<const SpmPiece> pieces,
                std::shared_ptr<const SpmSymbols> symbols, const SpmModelOptions& options)
-    : vocabulary_(vocabulary), symbols_(std::move(symbols)), options_(options),
+    : vocabulary_(vocabulary),
+      symbols_(std::move(symbols)),
+      options_(options),
       bytes_(ByteIds(vocabulary, options.byte_fallback)) {
   for (const SpmPiece& piece : pieces) {
     scores_.push_back(piece.score);

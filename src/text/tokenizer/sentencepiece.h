@@ -86,7 +86,7 @@ class SpmBpe final : public Model {
     Span span;
     int32_t previous;
     int32_t next;
-    bool frozen;   // a user-defined symbol
+    bool frozen;  // a user-defined symbol
   };
   struct Pair {
     float score;
@@ -110,9 +110,9 @@ class SpmBpe final : public Model {
   const Vocabulary& vocabulary_;
   const std::shared_ptr<const SpmSymbols> symbols_;
   const SpmModelOptions options_;
-  std::vector<float> scores_;            // by id
-  std::vector<SpmPiece::Kind> kinds_;    // by id
-  std::vector<TokenId> bytes_;           // ids of the 256 byte pieces, or empty
+  std::vector<float> scores_;          // by id
+  std::vector<SpmPiece::Kind> kinds_;  // by id
+  std::vector<TokenId> bytes_;         // ids of the 256 byte pieces, or empty
 };
 
 // The segmentation with the best sum of scores, in single precision.
@@ -128,7 +128,7 @@ class SpmUnigram final : public Model {
  private:
   struct Node {
     float score = 0;
-    int32_t start = -1;   // -1: not reached
+    int32_t start = -1;  // -1: not reached
     TokenId id = kNoToken;
   };
 

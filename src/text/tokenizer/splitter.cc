@@ -19,7 +19,8 @@ void FindLiteral(const std::string& literal, std::string_view text, Span piece, 
     return;
   }
   const uint32_t bytes = static_cast<uint32_t>(literal.size());
-  for (size_t at = subject.find(literal, piece.begin); at != std::string_view::npos; at = subject.find(literal, at + bytes)) {
+  for (size_t at = subject.find(literal, piece.begin); at != std::string_view::npos;
+       at = subject.find(literal, at + bytes)) {
     const uint32_t begin = static_cast<uint32_t>(at);
     matches.push_back({begin, begin + bytes});
   }
@@ -103,8 +104,10 @@ Result<SplitBehavior> SplitBehaviorFromJson(const JsonSection& section, std::str
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  return section.Malformed(fmt::format("{}: expected Removed, Isolated, MergedWithPrevious, MergedWithNext or "
-                                       "Contiguous, found '{}'", key, name));
+  return section.Malformed(
+      fmt::format("{}: expected Removed, Isolated, MergedWithPrevious, MergedWithNext or "
+                  "Contiguous, found '{}'",
+                  key, name));
 }
 
 void CutAtMatches(Span piece, const std::vector<Span>& matches, SplitBehavior behavior, Invert invert,

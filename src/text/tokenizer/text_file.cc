@@ -20,9 +20,9 @@ Status SystemError(const std::string& path, std::string_view what, int error) {
   return IoError(message);
 }
 
-Status TooLarge(const std::string& path, int64_t bytes) {
-  return ResourceExhaustedError(fmt::format("{}: expected at most {} bytes in a tokenizer file, found {} or more", path,
-                                            kTokenizerFileBytesMax, bytes));
+Status TooLarge(const std::string& path, int64_t bytes_max, int64_t bytes) {
+  return ResourceExhaustedError(
+      fmt::format("{}: expected at most {} bytes in a tokenizer file, found {} or more", path, bytes_max, bytes));
 }
 
 class FileHandle {
@@ -39,15 +39,15 @@ class FileHandle {
   const int descriptor_;
 };
 
-Result<std::string> ReadAll(const std::string& path, size_t padding) {
+Result<std::string> ReadAll(const std::string& path, const TextFileOptions& options) {
   const FileHandle file(path);
   if (file.get() < 0) return SystemError(path, "open", errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
   if (!S_ISREG(info.st_mode)) return InvalidArgumentError(fmt::format("{}: expected a regular file", path));
-  if (info.st_size > kTokenizerFileBytesMax) return TooLarge(path, info.st_size);
+  if (info.st_size > options.bytes_max) return TooLarge(path, options.bytes_max, info.st_size);
   std::string bytes;
-  bytes.reserve(static_cast<size_t>(info.st_size) + padding);
+  bytes.reserve(static_cast<size_t>(info.st_size) + options.padding);
   bytes.resize(static_cast<size_t>(info.st_size));
   size_t done = 0;
   while (done < bytes.size()) {
@@ -79,7 +79,8 @@ class Inflater {
   bool ok_ = false;
 };
 
-Result<std::string> Gunzip(const std::string& path, std::string packed, size_t padding) {
+Result<std::string> Gunzip(const std::string& path, std::string packed, const TextFileOptions& options) {
+  const size_t padding = options.padding;
   Inflater inflater;
   if (!inflater.ok()) return ResourceExhaustedError(fmt::format("{}: no memory to unpack it", path));
   z_stream& stream = inflater.stream();
@@ -88,18 +89,19 @@ Result<std::string> Gunzip(const std::string& path, std::string packed, size_t p
   std::string bytes;
   // The last four bytes say how much there is (modulo 2^32); a hint only, since it may lie.
   uint32_t hint = 0;
-  std::memcpy(&hint, packed.data() + packed.size() - std::min<size_t>(sizeof(hint), packed.size()), std::min<size_t>(sizeof(hint), packed.size()));
+  if (packed.size() >= sizeof(hint)) std::memcpy(&hint, packed.data() + packed.size() - sizeof(hint), sizeof(hint));
   bytes.reserve(std::min<size_t>(hint, packed.size() * 16) + padding + 1);
   for (;;) {
     const size_t done = bytes.size();
-    const size_t step = std::max<size_t>(64 * 1024, bytes.capacity() > done + padding ? bytes.capacity() - done - padding : 0);
+    const size_t step =
+        std::max<size_t>(64 * 1024, bytes.capacity() > done + padding ? bytes.capacity() - done - padding : 0);
     bytes.resize(done + step);
     stream.next_out = reinterpret_cast<Bytef*>(bytes.data() + done);
     stream.avail_out = static_cast<uInt>(step);
     const int code = inflate(&stream, Z_NO_FLUSH);
     bytes.resize(done + step - stream.avail_out);
-    if (static_cast<int64_t>(bytes.size()) > kTokenizerFileBytesMax) {
-      return TooLarge(path, static_cast<int64_t>(bytes.size()));
+    if (static_cast<int64_t>(bytes.size()) > options.bytes_max) {
+      return TooLarge(path, options.bytes_max, static_cast<int64_t>(bytes.size()));
     }
     if (code == Z_STREAM_END) break;
     if (code != Z_OK || (stream.avail_in == 0 && stream.avail_out != 0)) {
@@ -113,10 +115,10 @@ Result<std::string> Gunzip(const std::string& path, std::string packed, size_t p
 
 }  // namespace
 
-Result<std::string> ReadTextFile(const std::string& path, size_t padding) {
-  ASSIGN_OR_RETURN(std::string bytes, ReadAll(path, padding));
+Result<std::string> ReadTextFile(const std::string& path, const TextFileOptions& options) {
+  ASSIGN_OR_RETURN(std::string bytes, ReadAll(path, options));
   if (!IsGzip(bytes)) return bytes;
-  return Gunzip(path, std::move(bytes), padding);
+  return Gunzip(path, std::move(bytes), options);
 }
 
 bool FileExists(const std::string& path) {

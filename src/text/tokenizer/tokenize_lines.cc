@@ -23,7 +23,8 @@ Result<std::string> BytesOfHex(const std::string& hex) {
   for (size_t i = 0; i < hex.size(); i += 2) {
     const int high = digit(hex[i]);
     const int low = digit(hex[i + 1]);
-    if (high < 0 || low < 0) return InvalidArgumentError(fmt::format("bytes_hex: expected hexadecimal digits at {}", i));
+    if (high < 0 || low < 0)
+      return InvalidArgumentError(fmt::format("bytes_hex: expected hexadecimal digits at {}", i));
     bytes += static_cast<char>(high * 16 + low);
   }
   return bytes;

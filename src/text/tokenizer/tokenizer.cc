@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kConfigTokensMax = 1 << 20;
 
 Result<std::unique_ptr<PipelineTokenizer>> LoadFile(const std::string& path, const std::vector<ConfigToken>& tokens) {
-  ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, kJsonPadding));
+  ASSIGN_OR_RETURN(const std::string content, ReadTextFile(path, {.padding = kJsonPadding}));
   if (content.starts_with("version https://git-lfs")) {
     return DataLossError(fmt::format("{}: expected a tokenizer, found a Git LFS pointer; fetch the real file", path));
   }
@@ -24,8 +24,10 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadFile(const std::string& path, con
   if (start != std::string::npos && content[start] == '{') return LoadTokenizerJson(content, path);
   if (LooksLikeTiktoken(content)) return LoadTiktoken(content, path, tokens, "");
   if (LooksLikeSentencePiece(content)) return LoadSentencePiece(content, path, tokens);
-  return DataLossError(fmt::format("{}: expected a tokenizer.json, a SentencePiece model or tiktoken ranks, found another "
-                                   "kind of file", path));
+  return DataLossError(
+      fmt::format("{}: expected a tokenizer.json, a SentencePiece model or tiktoken ranks, found another "
+                  "kind of file",
+                  path));
 }
 
 // A token of tokenizer_config.json: its text or an object with it.
@@ -104,8 +106,10 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadFolder(const std::string& folder)
   }
   const std::optional<std::string> path = FindTokenizerFile(folder);
   if (!path.has_value()) {
-    return NotFoundError(fmt::format("{}: expected a tokenizer.json, tokenizer.model or one .tiktoken file in the folder, "
-                                     "found none", folder));
+    return NotFoundError(
+        fmt::format("{}: expected a tokenizer.json, tokenizer.model or one .tiktoken file in the folder, "
+                    "found none",
+                    folder));
   }
   ASSIGN_OR_RETURN(const std::vector<ConfigToken> tokens, ConfigTokens(config, config_path));
   ASSIGN_OR_RETURN(std::unique_ptr<PipelineTokenizer> tokenizer, LoadFile(*path, tokens));
@@ -116,7 +120,8 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadFolder(const std::string& folder)
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<PipelineTokenizer> tokenizer, IsFolder(path) ? LoadFolder(path) : LoadFile(path, {}));
+  ASSIGN_OR_RETURN(std::unique_ptr<PipelineTokenizer> tokenizer,
+                   IsFolder(path) ? LoadFolder(path) : LoadFile(path, {}));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 

@@ -20,8 +20,8 @@ namespace nunspark::text {
 
 using TokenId = int32_t;
 
-enum class AddSpecials { kNo, kYes };    // whether the post-processor's specials (BOS, EOS) are added
-enum class SkipSpecials { kNo, kYes };   // whether special tokens leave text when decoded
+enum class AddSpecials { kNo, kYes };   // whether the post-processor's specials (BOS, EOS) are added
+enum class SkipSpecials { kNo, kYes };  // whether special tokens leave text when decoded
 
 class DecodeRun;
 

@@ -19,7 +19,7 @@ struct UnigramPiece {
 
 struct UnigramOptions {
   std::optional<TokenId> unknown;
-  bool byte_fallback = false;   // unknown parts become <0xNN> tokens when there are all that are needed
+  bool byte_fallback = false;  // unknown parts become <0xNN> tokens when there are all that are needed
 };
 
 class Unigram final : public Model {
@@ -39,7 +39,7 @@ class Unigram final : public Model {
 
   const Vocabulary& vocabulary_;
   const UnigramOptions options_;
-  std::vector<double> scores_;   // by id
+  std::vector<double> scores_;  // by id
   double unknown_score_ = 0;
   DoubleArray trie_;
   std::array<TokenId, 256> fallback_;  // ids of <0xNN>

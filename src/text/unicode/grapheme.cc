@@ -7,7 +7,20 @@ namespace {
 
 // Numbers are those of tools/make_unicode_tables.mjs.
 enum GraphemeClass : uint8_t {
-  kOther, kCr, kLf, kControl, kExtend, kZwj, kRegional, kPrepend, kSpacingMark, kL, kV, kT, kLv, kLvt,
+  kOther,
+  kCr,
+  kLf,
+  kControl,
+  kExtend,
+  kZwj,
+  kRegional,
+  kPrepend,
+  kSpacingMark,
+  kL,
+  kV,
+  kT,
+  kLv,
+  kLvt,
   kPictographic,  // Extended_Pictographic, otherwise Other
   kConsonant,     // InCB=Consonant, otherwise Other
   kLinker,        // InCB=Linker, otherwise Extend
@@ -41,17 +54,17 @@ struct History {
 bool IsExtend(uint8_t kind) { return kind == kExtend || kind == kLinker; }
 
 bool Breaks(uint8_t before, uint8_t after, const History& history) {
-  if (before == kCr && after == kLf) return false;                                             // GB3
-  if (before == kControl || before == kCr || before == kLf) return true;                       // GB4
-  if (after == kControl || after == kCr || after == kLf) return true;                          // GB5
+  if (before == kCr && after == kLf) return false;                                                  // GB3
+  if (before == kControl || before == kCr || before == kLf) return true;                            // GB4
+  if (after == kControl || after == kCr || after == kLf) return true;                               // GB5
   if (before == kL && (after == kL || after == kV || after == kLv || after == kLvt)) return false;  // GB6
-  if ((before == kLv || before == kV) && (after == kV || after == kT)) return false;           // GB7
-  if ((before == kLvt || before == kT) && after == kT) return false;                           // GB8
-  if (IsExtend(after) || after == kZwj || after == kSpacingMark) return false;                 // GB9, GB9a
-  if (before == kPrepend) return false;                                                        // GB9b
-  if (history.conjunct_linker && after == kConsonant) return false;                            // GB9c
-  if (history.pictograph_zwj && after == kPictographic) return false;                          // GB11
-  return !(history.odd_regionals && after == kRegional);                                       // GB12, GB13
+  if ((before == kLv || before == kV) && (after == kV || after == kT)) return false;                // GB7
+  if ((before == kLvt || before == kT) && after == kT) return false;                                // GB8
+  if (IsExtend(after) || after == kZwj || after == kSpacingMark) return false;                      // GB9, GB9a
+  if (before == kPrepend) return false;                                                             // GB9b
+  if (history.conjunct_linker && after == kConsonant) return false;                                 // GB9c
+  if (history.pictograph_zwj && after == kPictographic) return false;                               // GB11
+  return !(history.odd_regionals && after == kRegional);                                            // GB12, GB13
 }
 
 }  // namespace

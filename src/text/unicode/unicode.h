@@ -19,8 +19,36 @@ namespace nunspark::text {
 // The general category, with white space that Unicode files under Cc set apart, so that every class that a tokenizer
 // pattern names is a set of these 32.
 enum class CharClass : uint8_t {
-  kCn, kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs, kPe, kPi, kPf, kPo, kSm, kSc, kSk, kSo,
-  kZs, kZl, kZp, kCc, kCf, kCs, kCo,
+  kCn,
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
+  kCc,
+  kCf,
+  kCs,
+  kCo,
   kControlSpace,    // tab, vertical tab, form feed, U+0085
   kControlNewline,  // CR, LF
 };
