@@ -16,8 +16,8 @@ struct MachineMemory {
 };
 MachineMemory ReadMachineMemory(const std::string& root = "");
 
-// The smallest limit over this process's memory control group and all groups above it, version 1 or 2 (there memory.high
-// counts as well: beyond it the kernel throttles). 0 when there is no limit.
+// The smallest limit over this process's memory control group and all groups above it, version 1 or 2 (there
+// memory.high counts as well: beyond it the kernel throttles). 0 when there is no limit.
 int64_t ReadCgroupLimit(const std::string& root = "");
 
 struct ProcessMemory {

@@ -21,7 +21,8 @@ constexpr Unit kUnits[] = {{"tb", 1e12}, {"gb", 1e9}, {"mb", 1e6}, {"kb", 1e3}, 
                            {"g", 1e9},   {"m", 1e6},  {"k", 1e3},  {"b", 1}};
 
 Status BadSize(std::string_view text) {
-  return InvalidArgumentError(fmt::format("'{}' is not a size; write bytes or a number with TB, GB, MB, KB (1.5GB)", text));
+  return InvalidArgumentError(
+      fmt::format("'{}' is not a size; write bytes or a number with TB, GB, MB, KB (1.5GB)", text));
 }
 
 // Three digits in a unit: 1.05GB, 10.5GB, 105GB. `units` counts the last digit's.

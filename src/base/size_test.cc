@@ -7,9 +7,19 @@ namespace {
 
 // Contract checklist item 71.
 TEST(ParseSize, TakesTheContractsUnitsAsDecimal) {
-  const std::pair<const char*, int64_t> cases[] = {
-      {"0", 0}, {"1024", 1024}, {"1TB", 1000000000000}, {"2t", 2000000000000}, {"1.5GB", 1500000000}, {"6g", 6000000000},
-      {"84MB", 84000000}, {"1m", 1000000}, {"12kb", 12000}, {"3K", 3000}, {"7B", 7}, {" 10 GB ", 10000000000}, {"0.5gB", 500000000}};
+  const std::pair<const char*, int64_t> cases[] = {{"0", 0},
+                                                   {"1024", 1024},
+                                                   {"1TB", 1000000000000},
+                                                   {"2t", 2000000000000},
+                                                   {"1.5GB", 1500000000},
+                                                   {"6g", 6000000000},
+                                                   {"84MB", 84000000},
+                                                   {"1m", 1000000},
+                                                   {"12kb", 12000},
+                                                   {"3K", 3000},
+                                                   {"7B", 7},
+                                                   {" 10 GB ", 10000000000},
+                                                   {"0.5gB", 500000000}};
   for (const auto& [text, bytes] : cases) {
     const Result<int64_t> size = ParseSize(text);
     ASSERT_TRUE(size.ok()) << text;
@@ -18,8 +28,16 @@ TEST(ParseSize, TakesTheContractsUnitsAsDecimal) {
 }
 
 TEST(ParseSize, RefusesEverythingElse) {
-  for (const char* text : {"", " ", "GB", "1.5", "-1", "-1GB", "1GiB", "1 G B", "1.2.3GB", "1e3", "ten", "1QB", "auto", "99999999999999999999", "1e30TB",
-                           "999999999999TB", "0x10", "nan", "inf", "+5"}) {
+  for (const char* text : {"",        " ",
+                           "GB",      "1.5",
+                           "-1",      "-1GB",
+                           "1GiB",    "1 G B",
+                           "1.2.3GB", "1e3",
+                           "ten",     "1QB",
+                           "auto",    "99999999999999999999",
+                           "1e30TB",  "999999999999TB",
+                           "0x10",    "nan",
+                           "inf",     "+5"}) {
     EXPECT_FALSE(ParseSize(text).ok()) << text;
   }
 }

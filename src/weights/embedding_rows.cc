@@ -17,7 +17,7 @@ namespace {
 // A prompt's rows arrive in waves of this many: enough to keep a drive busy with small reads.
 constexpr int32_t kMaxStagingSlots = 64;
 constexpr int64_t kMaxStagingBytes = 2 << 20;
-constexpr int64_t kMaxBytes = 4 << 20;   // staging and entries together, unless a single row needs more
+constexpr int64_t kMaxBytes = 4 << 20;  // staging and entries together, unless a single row needs more
 
 int64_t AlignDown(int64_t value) { return value / kIoAlignment * kIoAlignment; }
 int64_t AlignUp(int64_t value) { return AlignDown(value + kIoAlignment - 1); }
@@ -197,7 +197,8 @@ void EmbeddingRows::Keep(int32_t slot) {
   for (size_t i = 0; i < sizes_.parts.size(); ++i) {
     const Part& part = sizes_.parts[i];
     const int64_t in_window = part.file_offset + staged.row * part.row_bytes - staged.windows[i].file_offset;
-    std::copy_n(StagingBase(slot) + part.staging_offset + in_window, part.row_bytes, EntryBase(index) + part.entry_offset);
+    std::copy_n(StagingBase(slot) + part.staging_offset + in_window, part.row_bytes,
+                EntryBase(index) + part.entry_offset);
   }
   entry.row = staged.row;
   entry.next_in_bucket = std::exchange(Bucket(staged.row), index);

@@ -1,9 +1,9 @@
 // EmbeddingRows: rows of a token embedding that stays on the drive, read on demand through a small cache.
 //
 // A row is up to three windows of the file (codes, scales, offsets) read into a staging slot; its bytes are then kept,
-// without the alignment around them, in a fixed number of entries, least recently used first. All missing rows of a call
-// are in flight together, as far as there are staging slots. Memory is fixed at creation; a call allocates nothing.
-// Thread-safety: Read by one thread, Finished by the I/O thread.
+// without the alignment around them, in a fixed number of entries, least recently used first. All missing rows of a
+// call are in flight together, as far as there are staging slots. Memory is fixed at creation; a call allocates
+// nothing. Thread-safety: Read by one thread, Finished by the I/O thread.
 #ifndef NUNSPARK_WEIGHTS_EMBEDDING_ROWS_H_
 #define NUNSPARK_WEIGHTS_EMBEDDING_ROWS_H_
 
@@ -28,7 +28,8 @@ class EmbeddingRows {
   // Read jobs it may have in flight.
   static int32_t JobCount(const PieceLayout& embed);
 
-  // `memory` has MemoryBytes(embed), aligned to kIoAlignment. Uses the driver's jobs from `first_job` on. All outlive this.
+  // `memory` has MemoryBytes(embed), aligned to kIoAlignment. Uses the driver's jobs from `first_job` on. All outlive
+  // this.
   EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job);
 
   // Decodes rows into out [rows.size(), cols]. A row named twice is read once.
@@ -46,7 +47,7 @@ class EmbeddingRows {
   // A row's part in the file and in memory.
   struct Part {
     int32_t file = 0;
-    int64_t file_offset = 0;   // of row 0
+    int64_t file_offset = 0;  // of row 0
     int64_t row_bytes = 0;
     int64_t staging_offset = 0;
     int64_t entry_offset = 0;

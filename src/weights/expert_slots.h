@@ -1,7 +1,7 @@
 // ExpertSlots: which expert lies in which slot, and which slot to take next. O(1), allocates nothing after creation.
 //
-// A slot is free, in use, or evictable (its expert may be replaced). Evictable slots are ordered by when they became so;
-// the oldest is taken first. Not thread-safe: the cache's lock guards it.
+// A slot is free, in use, or evictable (its expert may be replaced). Evictable slots are ordered by when they became
+// so; the oldest is taken first. Not thread-safe: the cache's lock guards it.
 #ifndef NUNSPARK_WEIGHTS_EXPERT_SLOTS_H_
 #define NUNSPARK_WEIGHTS_EXPERT_SLOTS_H_
 

@@ -32,16 +32,16 @@ inline constexpr ArchSpec kFakeMoeSpec = [] {
 
 struct FakeModelOptions {
   int layers = 4;
-  int experts = 4;             // 0 = dense
+  int experts = 4;  // 0 = dense
   int experts_per_token = 2;
-  int first_moe_layer = 0;     // earlier ones are dense
+  int first_moe_layer = 0;  // earlier ones are dense
   int64_t core_bytes = 10000;
-  int64_t expert_part_bytes = 3000;   // three parts an expert
+  int64_t expert_part_bytes = 3000;  // three parts an expert
   bool tied = false;
   bool affine_embedding = true;
   int64_t vocab = 100;
   int64_t dim = 128;
-  int64_t gap = 33;            // bytes between parts; odd, so that nothing is aligned
+  int64_t gap = 33;  // bytes between parts; odd, so that nothing is aligned
 };
 
 // Parts lie one after another in file 0 (experts in file 1), `gap` bytes apart; every byte follows from its place.
@@ -169,12 +169,23 @@ class FakeQueueControl {
   using Filter = std::function<bool(const ReadRequest&)>;
 
   // Requests that match do not complete until Release.
-  void HoldIf(Filter filter) { Set([&] { held_ = std::move(filter); }); }
-  void Hold() { HoldIf([](const ReadRequest&) { return true; }); }
+  void HoldIf(Filter filter) {
+    Set([&] { held_ = std::move(filter); });
+  }
+  void Hold() {
+    HoldIf([](const ReadRequest&) { return true; });
+  }
   void Release() { HoldIf(nullptr); }
-  void SetFault(Fault fault) { Set([&] { fault_ = std::move(fault); }); }
+  void SetFault(Fault fault) {
+    Set([&] { fault_ = std::move(fault); });
+  }
   // Completions come in random order and in small groups.
-  void Shuffle(uint32_t seed) { Set([&] { shuffled_ = true; random_.seed(seed); }); }
+  void Shuffle(uint32_t seed) {
+    Set([&] {
+      shuffled_ = true;
+      random_.seed(seed);
+    });
+  }
 
   std::vector<ReadRequest> Submitted() const {
     const std::lock_guard lock(mutex_);

@@ -43,8 +43,8 @@ Result<MappedMemory> MappedMemory::Create(int64_t bytes, const char* what) {
   memory.data_ = static_cast<uint8_t*>(mapping);
   if (huge) {
     memory.data_ += (kHugePage - reinterpret_cast<uintptr_t>(mapping) % kHugePage) % kHugePage;
-    // A wish: without huge pages everything works, somewhat slower. Whole ones only, so that no more becomes resident than
-    // was asked for.
+    // A wish: without huge pages everything works, somewhat slower. Whole ones only, so that no more becomes resident
+    // than was asked for.
     (void)::madvise(memory.data_, static_cast<size_t>(bytes) / kHugePage * kHugePage, MADV_HUGEPAGE);
   }
   return memory;

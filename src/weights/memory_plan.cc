@@ -25,24 +25,28 @@ constexpr int32_t kRingSlots = 2;
 // The read queue's own memory: rings, touched stacks of the pread pool, the unaligned end of a file.
 constexpr int64_t kReadBufferBytes = 512 << 10;
 
-// Reserve: code and data pages touched for the first time while running, allocator slack, page tables (8 bytes for each
-// 4 KiB page), and the cache's bookkeeping for each piece.
-constexpr int64_t kReserveBytes = 8 * kMiB;
+// Reserve: code and data touched for the first time while running, allocator slack, page tables (8 bytes for each 4 KiB
+// page, so half of the share), and the cache's bookkeeping for each piece. docs/measurements/memory-plan.md: the
+// process stayed below the planned parts alone, so this is the margin.
+constexpr int64_t kReserveBytes = 4 * kMiB;
 constexpr int64_t kReserveShare = 256;
 constexpr int64_t kReservePerPiece = 256;
 
 // Physical memory that the kernel and everything else keep: below it the system begins to swap.
 constexpr int64_t kSystemShare = 32;
 
+// How far below the largest possible budget a suggestion stays.
+constexpr int64_t kSuggestionShare = 64;
+
 // What a model asks of the budget.
 struct Needs {
   std::string model;
-  std::vector<int64_t> core_bytes;    // [layers]
+  std::vector<int64_t> core_bytes;  // [layers]
   int64_t all_cores_bytes = 0;
-  int64_t core_floor_bytes = 0;       // two slots, or all cores if that is less
+  int64_t core_floor_bytes = 0;  // two slots, or all cores if that is less
   int64_t expert_slot_bytes = 0;
-  int32_t experts = 0;                // all layers
-  int32_t expert_floor_slots = 0;     // one token's routed set over all layers
+  int32_t experts = 0;             // all layers
+  int32_t expert_floor_slots = 0;  // one token's routed set over all layers
   int64_t experts_per_token = 0;
   int64_t moe_layers = 0;
 
@@ -64,6 +68,7 @@ void AddUp(const ModelLayout& layout, MemoryPlan& plan);
 Ceiling FindCeiling(const SystemMemory& system);
 int64_t LargestBudget(const Needs& needs, double expert_fraction, const ModelLayout& layout, MemoryPlan plan);
 std::string FloorText(const Needs& needs);
+std::string SmallestFlag(const Needs& needs, int64_t largest_bytes);
 std::string OutsideText(const MemoryPlan& plan);
 std::string BoundText(const std::string& bound);
 
@@ -125,15 +130,12 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
         OutsideText(smallest), FormatSize(ceiling.bytes), BoundText(ceiling.bound)));
   }
   if (budget_bytes < needs.floor_bytes()) {
-    const std::string given = request.budget_bytes
-                                  ? fmt::format("--budget {}", FormatSize(budget_bytes))
-                                  : fmt::format("the automatic budget of {} (bound by {})", FormatSize(budget_bytes),
-                                                automatic.bound_by);
-    const std::string smallest = SizeFlagAtLeast(needs.floor_bytes());
-    const bool works = ParseSize(smallest).value() <= largest;
-    return ResourceExhaustedError(fmt::format(
-        "{} is below the floor of {} for {} ({}); try --budget {}", given, FormatSize(needs.floor_bytes()), needs.model,
-        FloorText(needs), works ? smallest : std::to_string(needs.floor_bytes())));
+    const std::string given = request.budget_bytes ? fmt::format("--budget {}", FormatSize(budget_bytes))
+                                                   : fmt::format("the automatic budget of {} (bound by {})",
+                                                                 FormatSize(budget_bytes), automatic.bound_by);
+    return ResourceExhaustedError(fmt::format("{} is below the floor of {} for {} ({}); try --budget {}", given,
+                                              FormatSize(needs.floor_bytes()), needs.model, FloorText(needs),
+                                              SmallestFlag(needs, largest)));
   }
 
   PlanInside(needs, request.expert_fraction, budget_bytes, plan);
@@ -145,12 +147,14 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
     plan.budget_bound = ceiling.bound;
     return plan;
   }
-  const std::string most = SizeFlagAtMost(largest);
+  // The next run measures itself anew and may find a little more in use.
+  const int64_t safe = largest - std::max(kMiB, largest / kSuggestionShare);
+  const std::string most = SizeFlagAtMost(std::max<int64_t>(safe, 0));
   const bool works = ParseSize(most).value() >= needs.floor_bytes();
   return ResourceExhaustedError(
       fmt::format("--budget {} needs {} in all (outside the budget {}), more than the {} of {}; try --budget {}",
                   FormatSize(budget_bytes), FormatSize(plan.total_bytes), OutsideText(plan), FormatSize(ceiling.bytes),
-                  BoundText(ceiling.bound), works ? most : std::to_string(largest)));
+                  BoundText(ceiling.bound), works ? most : SmallestFlag(needs, largest)));
 }
 
 namespace {
@@ -181,8 +185,8 @@ Needs MeasureNeeds(const ModelLayout& layout, const PieceIndex& index) {
 MemoryPlan PlanOutside(const ModelLayout& layout, const PieceIndex& index, const MemoryRequest& request,
                        const SystemMemory& system) {
   MemoryPlan plan;
-  plan.embed_bytes =
-      layout.hparams.tied ? index.piece(layout.embed).slot_bytes : EmbeddingRows::MemoryBytes(layout.pieces[static_cast<size_t>(layout.embed)]);
+  plan.embed_bytes = layout.hparams.tied ? index.piece(layout.embed).slot_bytes
+                                         : EmbeddingRows::MemoryBytes(layout.pieces[static_cast<size_t>(layout.embed)]);
   plan.norm_head_bytes = index.piece(layout.norm_head).slot_bytes;
   plan.read_buffer_bytes = kReadBufferBytes;
   plan.kv_bytes = request.kv_bytes;
@@ -200,7 +204,8 @@ void PlanInside(const Needs& needs, double expert_fraction, int64_t budget_bytes
   if (slot > 0) {
     if (expert_fraction >= 0) {
       const int64_t wanted = static_cast<int64_t>(expert_fraction * static_cast<double>(budget_bytes)) / slot;
-      slots = std::min(std::max<int64_t>(wanted, needs.expert_floor_slots), (budget_bytes - needs.core_floor_bytes) / slot);
+      slots =
+          std::min(std::max<int64_t>(wanted, needs.expert_floor_slots), (budget_bytes - needs.core_floor_bytes) / slot);
     } else if (needs.all_cores_bytes + expert_floor <= budget_bytes) {
       slots = (budget_bytes - needs.all_cores_bytes) / slot;
     } else {
@@ -259,7 +264,8 @@ void AddUp(const ModelLayout& layout, MemoryPlan& plan) {
 Ceiling FindCeiling(const SystemMemory& system) {
   Ceiling ceiling;
   const auto lower = [&](int64_t bytes, std::string_view bound) {
-    if (ceiling.bytes == 0 || bytes < ceiling.bytes) ceiling = {.bytes = std::max<int64_t>(bytes, 1), .bound = std::string(bound)};
+    if (ceiling.bytes == 0 || bytes < ceiling.bytes)
+      ceiling = {.bytes = std::max<int64_t>(bytes, 1), .bound = std::string(bound)};
   };
   const int64_t margin = system.physical_bytes / kSystemShare;
   if (system.physical_bytes > 0) lower(system.physical_bytes - margin, "physical");
@@ -285,7 +291,8 @@ int64_t LargestBudget(const Needs& needs, double expert_fraction, const ModelLay
   int64_t low = needs.floor_bytes();
   // From here on a larger budget changes nothing.
   const double everything = static_cast<double>(needs.full_bytes()) / (expert_fraction > 0 ? expert_fraction : 1);
-  int64_t high = std::max(everything < 4e18 ? static_cast<int64_t>(everything) + 1 : int64_t{4'000'000'000'000'000'000}, low);
+  int64_t high =
+      std::max(everything < 4e18 ? static_cast<int64_t>(everything) + 1 : int64_t{4'000'000'000'000'000'000}, low);
   if (!fits(low)) return low - 1;
   if (fits(high)) return kNoLimit;
   while (high - low > 1) {
@@ -299,6 +306,12 @@ std::string FloorText(const Needs& needs) {
   const std::string cores = needs.core_bytes.size() > 2 ? "two cores" : "all cores";
   if (needs.expert_floor_slots == 0) return cores;
   return fmt::format("{} experts x {} layers and {}", needs.experts_per_token, needs.moe_layers, cores);
+}
+
+// The floor as a flag's value: rounded up where that still fits, else to the byte.
+std::string SmallestFlag(const Needs& needs, int64_t largest_bytes) {
+  const std::string rounded = SizeFlagAtLeast(needs.floor_bytes());
+  return ParseSize(rounded).value() <= largest_bytes ? rounded : std::to_string(needs.floor_bytes());
 }
 
 std::string OutsideText(const MemoryPlan& plan) {

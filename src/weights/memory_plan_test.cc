@@ -67,9 +67,9 @@ class Planner {
   explicit Planner(const FakeModelOptions& options) : model(options) {}
 
   Result<MemoryPlan> Plan(std::optional<int64_t> budget, double fraction = -1) const {
-    return MakeMemoryPlan(model.layout, model.index,
-                          {.budget_bytes = budget, .expert_fraction = fraction, .kv_bytes = 5000, .scratch_bytes = 7000},
-                          system);
+    return MakeMemoryPlan(
+        model.layout, model.index,
+        {.budget_bytes = budget, .expert_fraction = fraction, .kv_bytes = 5000, .scratch_bytes = 7000}, system);
   }
   int64_t Core(int layer) const { return model.index.piece(model.layout.core[static_cast<size_t>(layer)]).slot_bytes; }
   int64_t AllCores() const {
@@ -157,8 +157,8 @@ TEST(MemoryPlan, EveryBudgetFromFloorToAllIsFilledAndKept) {
       ASSERT_EQ(plan.core_region_bytes, cores);
       ASSERT_GE(plan.pinned_cores, pinned_before);
       pinned_before = plan.pinned_cores;
-      ASSERT_EQ(plan.total_bytes, used + plan.embed_bytes + plan.norm_head_bytes + plan.read_buffer_bytes + plan.kv_bytes +
-                                      plan.scratch_bytes + plan.process_bytes + plan.reserve_bytes);
+      ASSERT_EQ(plan.total_bytes, used + plan.embed_bytes + plan.norm_head_bytes + plan.read_buffer_bytes +
+                                      plan.kv_bytes + plan.scratch_bytes + plan.process_bytes + plan.reserve_bytes);
       if (budget < full.full_bytes) {
         ASSERT_GT(used + std::max(planner.LargestCore(), full.expert_slot_bytes), budget);
       }
@@ -198,13 +198,15 @@ std::string Suggested(const Status& status) {
 }
 
 TEST(MemoryPlan, EveryRefusalOfABudgetSuggestsOneThatWorks) {
-  Planner planner({.layers = 9, .experts = 12, .experts_per_token = 3, .core_bytes = 400000, .expert_part_bytes = 70000});
+  Planner planner(
+      {.layers = 9, .experts = 12, .experts_per_token = 3, .core_bytes = 400000, .expert_part_bytes = 70000});
   const MemoryPlan full = planner.Plan(kGiB).value();
   const int64_t outside = full.total_bytes - full.core_region_bytes - full.expert_region_bytes;
   int refused = 0;
   for (int64_t limit = outside + full.floor_bytes + kMiB / 16; limit < full.total_bytes + kMiB; limit += 123457) {
     planner.system.cgroup_limit_bytes = limit;
-    for (const int64_t budget : {int64_t{1}, full.floor_bytes - 1, full.floor_bytes, full.full_bytes - 1, full.full_bytes}) {
+    for (const int64_t budget :
+         {int64_t{1}, full.floor_bytes - 1, full.floor_bytes, full.full_bytes - 1, full.full_bytes}) {
       const Result<MemoryPlan> plan = planner.Plan(budget);
       if (plan.ok()) {
         ASSERT_LE(plan->total_bytes, limit);
@@ -222,13 +224,13 @@ TEST(MemoryPlan, EveryRefusalOfABudgetSuggestsOneThatWorks) {
 
 TEST(MemoryPlan, ModelThatNeverFitsIsRefusedWithTheNumbers) {
   Planner planner({});
-  planner.system.cgroup_limit_bytes = 4 * kMiB;
+  planner.system.cgroup_limit_bytes = 3 * kMiB;
   for (const std::optional<int64_t> budget : {std::optional<int64_t>(), std::optional<int64_t>(kGiB)}) {
     const Result<MemoryPlan> plan = planner.Plan(budget);
     ASSERT_FALSE(plan.ok());
     EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
     EXPECT_THAT(plan.status().message(), HasSubstr("fake_moe needs"));
-    EXPECT_THAT(plan.status().message(), HasSubstr("4.2 MB of the cgroup limit"));
+    EXPECT_THAT(plan.status().message(), HasSubstr("3.1 MB of the cgroup limit"));
     EXPECT_THAT(plan.status().message(), HasSubstr("KV cache 5.0 KB"));
   }
 }
@@ -251,7 +253,8 @@ TEST(MemoryPlan, AutomaticBudgetBelowTheFloorIsRefused) {
   planner.system.physical_bytes = 2 * kGiB;
   const Result<MemoryPlan> plan = planner.Plan(std::nullopt);
   ASSERT_FALSE(plan.ok());
-  EXPECT_THAT(plan.status().message(), HasSubstr("the automatic budget of 0 B (bound by available) is below the floor"));
+  EXPECT_THAT(plan.status().message(),
+              HasSubstr("the automatic budget of 0 B (bound by available) is below the floor"));
   EXPECT_TRUE(planner.Plan(ParseSize(Suggested(plan.status())).value()).ok());
 }
 

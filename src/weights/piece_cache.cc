@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,8 @@ struct Piece {
   bool error_pending = false;  // `error` has reached nobody yet
   int32_t slot = -1;           // in the ring or among the expert slots
   int32_t leases = 0;
-  int32_t waiters = 0;         // threads that wait for it
-  uint64_t failed_at = 0;      // number of the last failed read, counted over all pieces
+  int32_t waiters = 0;     // threads that wait for it
+  uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
   uint8_t* base = nullptr;
   Status error;
 };
@@ -105,17 +106,17 @@ class Cache final : public PieceCache {
   const PieceCacheOptions options_;
 
   mutable std::mutex mutex_;
-  EventCount changed_;               // a read has completed or a slot has become free
+  EventCount changed_;  // a read has completed or a slot has become free
   int32_t sleepers_ = 0;
-  int32_t starved_ = 0;              // those of them that wait for a slot: it must not go to a prefetch
-  bool kick_ = false;                // reads were queued: the driver wants to know, once the lock is free
+  int32_t starved_ = 0;  // those of them that wait for a slot: it must not go to a prefetch
+  bool kick_ = false;    // reads were queued: the driver wants to know, once the lock is free
   uint64_t failures_ = 0;
-  int32_t current_layer_;            // of the core acquired last
+  int32_t current_layer_;  // of the core acquired last
   std::vector<Piece> pieces_;
-  std::vector<PieceId> ring_;        // -1 = empty
+  std::vector<PieceId> ring_;  // -1 = empty
   ExpertSlots experts_;
-  std::vector<PieceId> announced_;   // the last announced set
-  size_t next_announced_ = 0;        // those before it have had their read started, as far as one was needed
+  std::vector<PieceId> announced_;  // the last announced set
+  size_t next_announced_ = 0;       // those before it have had their read started, as far as one was needed
   CacheStats stats_;
 
   MappedMemory memory_;
@@ -171,8 +172,12 @@ Status Cache::Open(std::unique_ptr<ReadQueue> queue) {
 
   const PieceLayout& embed = LayoutOf(layout_.embed);
   const int32_t row_jobs = tied ? 0 : EmbeddingRows::JobCount(embed);
-  driver_ = std::make_unique<ReadDriver>(std::move(queue), index_.size() + row_jobs,
-                                         [this](int32_t job, const Status& status) { OnRead(job, status); });
+  try {
+    driver_ = std::make_unique<ReadDriver>(std::move(queue), index_.size() + row_jobs,
+                                           [this](int32_t job, const Status& status) { OnRead(job, status); });
+  } catch (const std::system_error& error) {
+    return ResourceExhaustedError(fmt::format("the system refuses a thread for reading: {}", error.what()));
+  }
   if (!tied) rows_ = std::make_unique<EmbeddingRows>(embed, rows_memory, *driver_, index_.size());
 
   ASSIGN_OR_RETURN(const Lease norm_head, Acquire(layout_.norm_head));
@@ -398,8 +403,8 @@ void Cache::Fail(PieceId id, const Status& status) {
   if (piece.home == Home::kExpert) experts_.Free(piece.slot);
   piece.announced = false;
   Evict(id);
-  // A prefetch fails in silence, also when somebody has joined it: that thread asks again, and the error it then gets is
-  // that of its own read. So whether a bad prefetch was still running when its piece was wanted makes no difference.
+  // A prefetch fails in silence, also when somebody has joined it: that thread asks again, and the error it then gets
+  // is that of its own read. So whether a bad prefetch was still running when its piece was wanted makes no difference.
   if (prefetched) return;
   piece.error = status.WithContext(PieceName(LayoutOf(id)));
   piece.failed_at = ++failures_;

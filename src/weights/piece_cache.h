@@ -1,8 +1,8 @@
 // PieceCache: pieces in memory under the plan's budget - pinned cores, a ring for the rest, expert slots with LRU.
 //
 // Owns the slots (one anonymous mapping), the reader and its I/O thread. Implements WeightSource. Reads of one piece
-// coalesce; a failed read wakes every waiter with a status that names piece, file, offset, length and errno, and the next
-// acquire tries again. Never evicts a leased slot or one that is being filled. Demand goes before prefetch.
+// coalesce; a failed read wakes every waiter with a status that names piece, file, offset, length and errno, and the
+// next acquire tries again. Never evicts a leased slot or one that is being filled. Demand goes before prefetch.
 #ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 
@@ -19,8 +19,8 @@
 namespace nunspark {
 
 struct PieceCacheOptions {
-  bool prefetch = true;            // next cores while a layer computes; off changes no result
-  int32_t warm_window = 1;         // layers ahead
+  bool prefetch = true;     // next cores while a layer computes; off changes no result
+  int32_t warm_window = 1;  // layers ahead
 };
 
 class PieceCache : public WeightSource {

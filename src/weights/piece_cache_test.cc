@@ -33,9 +33,9 @@ class Harness {
   struct Options {
     FakeModelOptions model = {};
     int32_t expert_slots = 4;
-    int32_t pinned_cores = 100;   // at most the layers
+    int32_t pinned_cores = 100;  // at most the layers
     PieceCacheOptions cache = {};
-    uint32_t shuffle_seed = 0;    // 0 = in order
+    uint32_t shuffle_seed = 0;  // 0 = in order
   };
 
   explicit Harness(const Options& options) : model(options.model), control(std::make_shared<FakeQueueControl>(model)) {
@@ -59,11 +59,12 @@ class Harness {
     }
     plan.expert_region_bytes = plan.expert_slots * plan.expert_slot_bytes;
     plan.norm_head_bytes = SlotBytes(model.layout.norm_head);
-    plan.embed_bytes = options.model.tied
-                           ? SlotBytes(model.layout.embed)
-                           : MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 30}, {}).value().embed_bytes;
-    Result<std::unique_ptr<PieceCache>> created = PieceCache::Create(
-        model.layout, model.index, plan, std::make_unique<FakeReadQueue>(control), options.cache);
+    plan.embed_bytes =
+        options.model.tied
+            ? SlotBytes(model.layout.embed)
+            : MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 30}, {}).value().embed_bytes;
+    Result<std::unique_ptr<PieceCache>> created =
+        PieceCache::Create(model.layout, model.index, plan, std::make_unique<FakeReadQueue>(control), options.cache);
     CHECK(created.ok());
     cache = std::move(created).value();
     opened_requests = control->SubmittedCount();
@@ -186,8 +187,8 @@ TEST(PieceCache, PrefetchSkipsWhatIsInMemory) {
     for (int layer = 0; layer < 6; ++layer) h.Touch(h.Core(layer));
   }
   const CacheStats stats = h.cache->stats();
-  EXPECT_EQ(stats.dense.bytes_read, h.plan.core_region_bytes - 2 * h.plan.core_slot_bytes + h.SlotBytes(h.Core(4)) +
-                                        h.SlotBytes(h.Core(5)))
+  EXPECT_EQ(stats.dense.bytes_read,
+            h.plan.core_region_bytes - 2 * h.plan.core_slot_bytes + h.SlotBytes(h.Core(4)) + h.SlotBytes(h.Core(5)))
       << "two slots hold the two cores that are not pinned";
 }
 
@@ -447,17 +448,21 @@ TEST(PieceCache, DemandGoesBeforePrefetch) {
 TEST(PieceCache, WorksOverFiles) {
   for (const IoBackend backend : {IoBackend::kAuto, IoBackend::kPread}) {
     Harness h({.model = {.layers = 6, .experts = 8}, .expert_slots = 5, .pinned_cores = 1});
-    const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("nunspark_{}", ::getpid());
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / fmt::format("nunspark_{}", ::getpid());
     std::filesystem::create_directories(folder);
     std::vector<std::string> paths;
     for (const std::vector<uint8_t>& file : h.model.files()) {
       paths.push_back(folder / fmt::format("file{}", paths.size()));
-      std::ofstream(paths.back()).write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
+      std::ofstream(paths.back())
+          .write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
     }
     ReadQueueOptions options;
     options.backend = backend;
-    h.cache = PieceCache::Create(h.model.layout, h.model.index, h.plan, OpenReadQueue(paths, options).value(), {}).value();
-    const auto resident = CreateResidentSource(h.model.layout, h.model.index, OpenReadQueue(paths, options).value()).value();
+    h.cache =
+        PieceCache::Create(h.model.layout, h.model.index, h.plan, OpenReadQueue(paths, options).value(), {}).value();
+    const auto resident =
+        CreateResidentSource(h.model.layout, h.model.index, OpenReadQueue(paths, options).value()).value();
     for (int pass = 0; pass < 5; ++pass) {
       const std::vector<int32_t> rows = {pass, 99 - pass, 7};
       std::vector<float> a(3 * 128);
@@ -506,8 +511,8 @@ TEST(PieceCache, SingleAcquiresMatchANaiveLru) {
   }
 }
 
-// Whole passes with random faults, leases held across, embedding rows in between: bytes are right, the budget holds, leased
-// pieces stay as they are.
+// Whole passes with random faults, leases held across, embedding rows in between: bytes are right, the budget holds,
+// leased pieces stay as they are.
 TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     const int layers = 5;

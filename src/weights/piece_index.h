@@ -1,7 +1,8 @@
 // PieceIndex: PieceId -> the extents to read and where each part lies afterwards in the piece's slot.
 //
-// Foreign files put tensors at any byte, direct reads need aligned windows: an extent is an aligned window of a file that
-// covers one or more parts, read to an aligned place in the slot; part offsets point into it. Nothing is copied afterwards.
+// Foreign files put tensors at any byte, direct reads need aligned windows: an extent is an aligned window of a file
+// that covers one or more parts, read to an aligned place in the slot; part offsets point into it. Nothing is copied
+// afterwards.
 #ifndef NUNSPARK_WEIGHTS_PIECE_INDEX_H_
 #define NUNSPARK_WEIGHTS_PIECE_INDEX_H_
 
@@ -16,16 +17,16 @@ namespace nunspark {
 
 struct Extent {
   int32_t file = 0;
-  int64_t file_offset = 0;    // aligned to kIoAlignment
-  int64_t bytes = 0;          // aligned; the last unit may reach past the file's end
-  int64_t slot_offset = 0;    // aligned
+  int64_t file_offset = 0;  // aligned to kIoAlignment
+  int64_t bytes = 0;        // aligned; the last unit may reach past the file's end
+  int64_t slot_offset = 0;  // aligned
 };
 
 struct PieceExtents {
   std::vector<Extent> extents;
-  std::vector<int64_t> part_offsets;   // [parts] from the slot's start
-  int64_t slot_bytes = 0;              // memory the piece needs, a multiple of kIoAlignment
-  int64_t read_bytes = 0;              // what is read from the drive
+  std::vector<int64_t> part_offsets;  // [parts] from the slot's start
+  int64_t slot_bytes = 0;             // memory the piece needs, a multiple of kIoAlignment
+  int64_t read_bytes = 0;             // what is read from the drive
 };
 
 class PieceIndex {

@@ -80,8 +80,8 @@ TEST(PieceIndex, EmptyPartsNeedNothing) {
   EXPECT_EQ(piece.slot_bytes, 0);
 }
 
-// Random places: windows are aligned, disjoint in the slot and cover every part, and reach past a file's end by less than a
-// unit.
+// Random places: windows are aligned, disjoint in the slot and cover every part, and reach past a file's end by less
+// than a unit.
 TEST(PieceIndex, CoversEveryPartAtRandomPlaces) {
   uint64_t state = 7;
   const auto next = [&](int64_t below) {

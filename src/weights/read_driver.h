@@ -1,10 +1,10 @@
 // ReadDriver: the I/O thread. Turns jobs (a list of extents into one slot) into requests of a ReadQueue and says when a
 // whole job is done.
 //
-// Demand goes before prefetch: a prefetch is handed over in small chunks, and only while no demand read is in flight, so
-// that a demand read never waits behind more than a few of them. A prefetch that becomes wanted is promoted.
-// Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling; `on_done` is called by
-// the I/O thread without the driver's lock.
+// Demand goes before prefetch: a prefetch is handed over in small chunks, and only while no demand read is in flight,
+// so that a demand read never waits behind more than a few of them. A prefetch that becomes wanted is promoted.
+// Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling; `on_done` is called
+// by the I/O thread without the driver's lock.
 #ifndef NUNSPARK_WEIGHTS_READ_DRIVER_H_
 #define NUNSPARK_WEIGHTS_READ_DRIVER_H_
 
@@ -55,11 +55,11 @@ class ReadDriver {
   struct Job {
     std::span<const Extent> extents;
     uint8_t* slot = nullptr;
-    size_t extent = 0;        // where the next request begins
-    int64_t offset = 0;       // within that extent
-    int32_t in_flight = 0;    // requests
+    size_t extent = 0;      // where the next request begins
+    int64_t offset = 0;     // within that extent
+    int32_t in_flight = 0;  // requests
     ReadPriority priority = ReadPriority::kDemand;
-    bool queued = false;      // in a list: has more requests to give
+    bool queued = false;  // in a list: has more requests to give
     int32_t previous = -1;
     int32_t next = -1;
     Status status;
@@ -86,7 +86,7 @@ class ReadDriver {
   std::condition_variable work_;
   std::vector<Job> jobs_;
   List waiting_[2];
-  int32_t in_flight_[2] = {0, 0};   // requests, by priority
+  int32_t in_flight_[2] = {0, 0};  // requests, by priority
   enum class Thread : uint8_t { kBusy, kIdle, kPolling };
   Thread thread_state_ = Thread::kBusy;
   bool stopping_ = false;

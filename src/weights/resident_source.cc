@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 #include "quant/encoding.h"
+#include "weights/layout_helpers.h"
 #include "weights/mapped_memory.h"
 #include "weights/piece_cache.h"
-#include "weights/layout_helpers.h"
 
 namespace nunspark {
 namespace {
