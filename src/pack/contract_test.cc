@@ -324,6 +324,13 @@ TEST(PackFormat, WeightFilesAloneAreAnOrdinaryCheckpoint) {
       EXPECT_EQ(layout->pieces[i].parts[j].name, packed->layout.pieces[i].parts[j].name);
     }
   }
+  // And it packs again, to the same records.
+  const Result<PackReport> report = Pack(*checkpoint, *layout, {.out_folder = work / "again"});
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_THAT(report->dropped, testing::IsEmpty());
+  for (const char* name : {"model-core.safetensors", "model-experts-00001.safetensors"}) {
+    EXPECT_TRUE(FolderContent(work / "again").at(name) == FolderContent(work / "pack").at(name)) << name;
+  }
 }
 
 TEST(PackFormat, ExpertFilesAreSplitAtTheGivenSize) {

@@ -29,6 +29,9 @@ namespace {
 // What is read, hashed and written at a time.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
 
+// What is read ahead of its use.
+constexpr int64_t kPrefetchBytes = int64_t{16} << 20;
+
 // Work that a kill may cost: records are synced and entered into the journal in batches of about this size.
 constexpr int64_t kBatchBytes = int64_t{256} << 20;
 
@@ -64,6 +67,7 @@ class PackRun {
   Status CleanUnfinished();
   Status CheckSpace() const;
   Status WriteWeights(int32_t file);
+  void Prefetch(int32_t piece);
   Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
   Status FlushBatch(OutputFile& out);
   Status CopyFile(const FileChecksum& copy);
@@ -160,13 +164,16 @@ Status PackRun::WriteWeights(int32_t file) {
   RETURN_IF_ERROR(out.WriteAt(0, PackedFileHeader(plan_, file)));
   RETURN_IF_ERROR(Advance(planned.header_bytes));
   Status status;
-  for (const int32_t piece : planned.pieces) {
+  for (size_t i = 0; i < planned.pieces.size(); ++i) {
+    const int32_t piece = planned.pieces[i];
     ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
     const auto finished = journal_.finished().find(piece);
     if (trusted && finished != journal_.finished().end()) {
       record.checksum = finished->second;
       status = Advance(record.bytes);
     } else {
+      // The next record is read while this one is hashed and written.
+      if (i + 1 < planned.pieces.size()) Prefetch(planned.pieces[i + 1]);
       status = WriteRecord(piece, out, record.checksum);
       if (status.ok()) {
         batch_.push_back({piece, record.checksum});
@@ -180,6 +187,16 @@ Status PackRun::WriteWeights(int32_t file) {
   const Status flushed = FlushBatch(out);
   RETURN_IF_ERROR(status);
   return flushed;
+}
+
+// The beginning of every part: the kernel then reads them side by side, and more of a long part as it is being read.
+void PackRun::Prefetch(int32_t piece) {
+  int64_t left = kPrefetchBytes;
+  for (const TensorSlice& part : layout_.pieces[static_cast<size_t>(piece)].parts) {
+    const int64_t bytes = std::min(part.bytes, left);
+    if (bytes > 0) source_.Prefetch(part.file, part.offset, bytes);
+    left -= bytes;
+  }
 }
 
 // The record's bytes pass through one buffer: parts from the source, zeros between them.
@@ -220,6 +237,8 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
     const Status read = extend(record.tensors[i].offset + part.bytes, [&](std::span<uint8_t> span) {
       const Status status = source_.Read(part.file, offset, span);
       offset += static_cast<int64_t>(span.size());
+      const int64_t more = std::min(part.offset + part.bytes - offset, kPrefetchBytes);
+      if (more > 0) source_.Prefetch(part.file, offset, more);
       return status;
     });
     RETURN_IF_ERROR(read);
@@ -231,6 +250,7 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
 }
 
 Status PackRun::FlushBatch(OutputFile& out) {
+  source_.DropAll();
   RETURN_IF_ERROR(out.Sync());
   const std::vector<JournalEntry> batch = std::exchange(batch_, {});
   batch_bytes_ = 0;

@@ -20,7 +20,15 @@ class SourceReader {
   // Errors: kDataLoss when the file has become shorter; kNotFound, kPermission, kIo.
   Status Read(int32_t file, int64_t offset, std::span<uint8_t> out);
 
+  // Has the kernel start reading a range that Read will soon ask for. Whatever goes wrong, Read will say.
+  void Prefetch(int32_t file, int64_t offset, int64_t bytes);
+
+  // Has the cache forget all of the open files: what Read leaves behind at the edges of slices adds up.
+  void DropAll();
+
  private:
+  Result<const File*> Get(int32_t file);
+
   struct OpenFile {
     int32_t index = 0;
     File file;
