@@ -1,8 +1,8 @@
 // The parsed template: expressions and statements in an arena, with every variable resolved to a slot.
 //
-// A template compiles to functions, as Jinja2 compiles it to Python functions: the root, each block, each macro and call
-// body, the filter of a `for ... if` and the body of a recursive loop. Each has its slots; an inner function reaches the
-// slots of those around it (`hops` functions out). Immutable after parsing, shared by threads.
+// A template compiles to functions, as Jinja2 compiles it to Python functions: the root, each block, each macro and
+// call body, the filter of a `for ... if` and the body of a recursive loop. Each has its slots; an inner function
+// reaches the slots of those around it (`hops` functions out). Immutable after parsing, shared by threads.
 #ifndef NUNSPARK_TEXT_CHAT_AST_H_
 #define NUNSPARK_TEXT_CHAT_AST_H_
 
@@ -17,28 +17,28 @@
 namespace nunspark::text::jinja {
 
 enum class ExprKind : uint8_t {
-  kText,     // template data
-  kConst,    // constant
-  kName,     // text; slot
+  kText,          // template data
+  kConst,         // constant
+  kName,          // text; slot
   kNamespaceRef,  // text.attribute, only as an assignment target; slot
-  kTuple,    // items
-  kList,     // items
-  kDict,     // items: key, value, key, value, ...
-  kNot,      // left
-  kNegate,   // left
-  kPlus,     // left
-  kBinary,   // binary_op: left, right
-  kAnd,      // left, right
-  kOr,       // left, right
-  kCompare,  // left, then compare_ops[i] items[i]
-  kConcat,   // items
-  kCondition,  // left if test else right (right may be absent)
+  kTuple,         // items
+  kList,          // items
+  kDict,          // items: key, value, key, value, ...
+  kNot,           // left
+  kNegate,        // left
+  kPlus,          // left
+  kBinary,        // binary_op: left, right
+  kAnd,           // left, right
+  kOr,            // left, right
+  kCompare,       // left, then compare_ops[i] items[i]
+  kConcat,        // items
+  kCondition,     // left if test else right (right may be absent)
   kGetAttribute,  // left.text
-  kGetItem,  // left[right]
-  kSlice,    // [items: start, stop, step], each possibly null; only as the right of kGetItem
-  kCall,     // left(call)
-  kFilter,   // left|text(call); left null: the captured text of a filter block
-  kTest,     // left is text(call)
+  kGetItem,       // left[right]
+  kSlice,         // [items: start, stop, step], each possibly null; only as the right of kGetItem
+  kCall,          // left(call)
+  kFilter,        // left|text(call); left null: the captured text of a filter block
+  kTest,          // left is text(call)
 };
 
 enum class NameUse : uint8_t { kLoad, kStore, kParameter };
@@ -77,7 +77,7 @@ struct Expr {
 };
 
 enum class StmtKind : uint8_t {
-  kOutput,       // exprs
+  kOutput,  // exprs
   kFor,
   kIf,           // test, body, elifs, else_body
   kSet,          // target = value
@@ -117,7 +117,7 @@ struct MacroInfo {
   std::vector<Expr*> defaults;  // of the last parameters
   int slot_count = 0;
   int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;  // -1: not used by the body
-  bool explicit_caller = false;  // "caller" is an ordinary parameter
+  bool explicit_caller = false;                               // "caller" is an ordinary parameter
   Scope scope;
 };
 
@@ -149,10 +149,10 @@ struct Stmt {
   Expr* filter_target = nullptr;
   Scope filter_scope;
   int filter_slot_count = 0;
-  int loop_slot = -1;        // of `loop`
-  int function_slots = 0;    // recursive: slots of the loop function
+  int loop_slot = -1;      // of `loop`
+  int function_slots = 0;  // recursive: slots of the loop function
 
-  VariableRef variable;             // kMacro: where the macro goes; kFor recursive: none
+  VariableRef variable;                                      // kMacro: where the macro goes; kFor recursive: none
   std::vector<std::pair<std::string, VariableRef>> exports;  // top-level assignments, also visible to blocks
   // kBlock with `scoped`: the variables that the block sees.
   std::vector<std::pair<std::string, VariableRef>> locals;

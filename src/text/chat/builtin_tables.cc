@@ -28,11 +28,12 @@ const Builtin* Find(const Table& table, std::string_view name) {
 
 // Attributes that every Python object has; the sandbox hides them.
 constexpr std::string_view kObjectAttributes[] = {
-    "__class__",  "__delattr__", "__dir__",     "__doc__",           "__eq__",           "__format__",
-    "__ge__",     "__getattribute__", "__gt__", "__hash__",          "__init__",         "__init_subclass__",
-    "__le__",     "__lt__",      "__ne__",      "__new__",           "__reduce__",       "__reduce_ex__",
-    "__repr__",   "__setattr__", "__sizeof__",  "__str__",           "__subclasshook__", "__getstate__"};
-constexpr std::string_view kContainerAttributes[] = {"__len__", "__getitem__", "__iter__", "__contains__", "__reversed__"};
+    "__class__", "__delattr__",      "__dir__",    "__doc__",  "__eq__",           "__format__",
+    "__ge__",    "__getattribute__", "__gt__",     "__hash__", "__init__",         "__init_subclass__",
+    "__le__",    "__lt__",           "__ne__",     "__new__",  "__reduce__",       "__reduce_ex__",
+    "__repr__",  "__setattr__",      "__sizeof__", "__str__",  "__subclasshook__", "__getstate__"};
+constexpr std::string_view kContainerAttributes[] = {"__len__", "__getitem__", "__iter__", "__contains__",
+                                                     "__reversed__"};
 constexpr std::string_view kListMutators[] = {"append", "extend", "insert", "remove", "reverse", "sort"};
 constexpr std::string_view kDictMutators[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
@@ -44,7 +45,8 @@ bool Has(const std::string_view (&names)[N], std::string_view name) {
 }  // namespace
 
 const Builtin* FindFilter(std::string_view name) {
-  static const Table table = Merge({TextFilters(), HtmlFilters(), NumberFilters(), SequenceFilters(), SelectionFilters()});
+  static const Table table =
+      Merge({TextFilters(), HtmlFilters(), NumberFilters(), SequenceFilters(), SelectionFilters()});
   return Find(table, name);
 }
 
@@ -100,14 +102,16 @@ bool HasForeignAttribute(const Value& value, std::string_view name) {
   }
   if (!name.starts_with("__")) return false;
   if (Has(kObjectAttributes, name)) return true;
-  const bool is_container = value.is_string() || value.is_list() || value.is_tuple() || value.is_dict() || value.is_undefined();
+  const bool is_container =
+      value.is_string() || value.is_list() || value.is_tuple() || value.is_dict() || value.is_undefined();
   return is_container && Has(kContainerAttributes, name);
 }
 
 bool TextArgument(Runtime& runtime, const Builtin* named, const Call& call, size_t i, std::string_view* text) {
   if (!call.args[i].is_string()) {
-    runtime.TypeError(fmt::format("{}argument {} must be str, not {}", named != nullptr ? std::string(named->name) + "() " : "",
-                                  i + 1, TypeName(call.args[i])));
+    runtime.TypeError(fmt::format("{}argument {} must be str, not {}",
+                                  named != nullptr ? std::string(named->name) + "() " : "", i + 1,
+                                  TypeName(call.args[i])));
     return false;
   }
   *text = Text(call.args[i]);

@@ -48,8 +48,8 @@ bool Bind(Runtime& runtime, const Builtin& builtin, Arguments& arguments, Call* 
     call->rest.push_back(std::move(arguments.positional[used]));
   }
   if (used < arguments.positional.size()) {
-    runtime.TypeError(fmt::format("{}() takes {} arguments but {} were given", builtin.name, used,
-                                  arguments.positional.size()));
+    runtime.TypeError(
+        fmt::format("{}() takes {} arguments but {} were given", builtin.name, used, arguments.positional.size()));
     return false;
   }
   if (!keywords.empty() && !takes_keywords) {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
 #include <sys/stat.h>
+#include <ctime>
 
 #include "text/chat/interpreter.h"
 #include "text/chat/parser.h"
@@ -101,14 +101,14 @@ std::string ChatFormatLines::Impl::Answer(std::string_view line) {
   if (request.failed()) return ErrorLine(runtime.error());
   const jinja::Value* context = request.is_dict() ? request.as<jinja::DictObject>().FindText("context") : nullptr;
   if (context == nullptr || !context->is_dict()) {
-    return ErrorLine({"InvalidRequest", "expected an object with an object \"context\" and perhaps a string \"template\""});
+    return ErrorLine(
+        {"InvalidRequest", "expected an object with an object \"context\" and perhaps a string \"template\""});
   }
   const ParsedTemplate* chosen = Choose(runtime, request);
   if (chosen == nullptr) return ErrorLine(runtime.error());
   if (chosen->tree == nullptr) return ErrorLine(chosen->error);
   std::string output;
-  if (!AddSpecialTokens(runtime, *context) ||
-      !jinja::Interpreter(runtime, *chosen->tree, *context).Render(&output)) {
+  if (!AddSpecialTokens(runtime, *context) || !jinja::Interpreter(runtime, *chosen->tree, *context).Render(&output)) {
     return ErrorLine(runtime.error());
   }
   if (jinja::HasSurrogates(output)) {
@@ -130,7 +130,8 @@ Result<CivilTime> ParseCivilTime(std::string_view text) {
   if (rest < copy.size()) {
     if (copy[rest] != ' ' && copy[rest] != 'T') return wrong();
     int tail = 0;
-    if (std::sscanf(copy.c_str() + rest + 1, "%2d:%2d:%2d%n", &time.hour, &time.minute, &time.second, &tail) != 3) return wrong();
+    if (std::sscanf(copy.c_str() + rest + 1, "%2d:%2d:%2d%n", &time.hour, &time.minute, &time.second, &tail) != 3)
+      return wrong();
     rest += 1 + static_cast<size_t>(tail);
   }
   const bool leap = time.year % 4 == 0 && (time.year % 100 != 0 || time.year % 400 == 0);

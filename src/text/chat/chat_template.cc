@@ -25,15 +25,16 @@ std::unique_ptr<ChatTemplate> ChatTemplate::Parse(std::string_view source, Templ
 namespace {
 
 // Renders with a context that is already made. `context` may be Failed().
-bool RenderContext(const jinja::Template& tree, jinja::Runtime& runtime, const jinja::Value& context, std::string* output,
-                   TemplateError* error) {
+bool RenderContext(const jinja::Template& tree, jinja::Runtime& runtime, const jinja::Value& context,
+                   std::string* output, TemplateError* error) {
   output->clear();
   *error = {};
   if (!runtime.failed() && !context.is_dict()) {
     runtime.TypeError(fmt::format("a template's context must be an object, not {}", jinja::TypeName(context)));
   }
   if (!runtime.failed() && jinja::Interpreter(runtime, tree, context).Render(output) && jinja::HasSurrogates(*output)) {
-    runtime.Fail("UnicodeEncodeError", "the output holds surrogates, which no text may: half of a character was cut off");
+    runtime.Fail("UnicodeEncodeError",
+                 "the output holds surrogates, which no text may: half of a character was cut off");
   }
   if (runtime.failed()) *error = runtime.error();
   return !runtime.failed();

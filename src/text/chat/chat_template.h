@@ -23,16 +23,20 @@ struct CivilTime {
 
 // What went wrong, named as Jinja2 and Python name it: "TemplateSyntaxError", "TemplateError" (raise_exception, with
 // the template's own message), "UndefinedError", "TypeError", "SecurityError", "LimitError" (ours), ...
+//
+// Python's values as far as templates use them: integers are exact up to 4300 digits; sets, bytes and complex numbers
+// do not exist, and what would make one is a TypeError that says "not supported". include, import and extends fail as
+// in an environment without a loader. The random filter and lipsum() give the same every time.
 struct TemplateError {
   std::string type;
   std::string message;
 };
 
 struct RenderLimits {
-  int64_t steps = 20'000'000;              // evaluated nodes
-  int depth = 200;                         // nested calls, expressions and blocks
-  int64_t output_bytes = 64 << 20;         // of the rendered text and of any single string
-  int64_t sequence_items = 1 << 20;        // of any list, range or dict made by the template
+  int64_t steps = 20'000'000;        // evaluated nodes, and one for each 16 bytes of text made or read
+  int depth = 200;                   // nested calls; nested expressions, blocks and data: 8 times as deep
+  int64_t output_bytes = 64 << 20;   // of the rendered text and of any single string
+  int64_t sequence_items = 1 << 20;  // of any list, range or dict made by the template
 };
 
 class ChatTemplate {

@@ -1,5 +1,5 @@
-// Methods of everything but str. The sandbox allows only those that leave their object alone - and, like Jinja2 3.1.2's,
-// list.pop and list.clear.
+// Methods of everything but str. The sandbox allows only those that leave their object alone - and, like
+// Jinja2 3.1.2's, list.pop and list.clear.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ Value SequenceCount(Runtime& runtime, Call& call) {
 Value SequenceIndex(Runtime& runtime, Call& call) {
   const auto size = static_cast<int64_t>(Items(call).size());
   int64_t start = 0, stop = size;
-  if (!IntegerArgument(runtime, call, 1, 0, &start) || !IntegerArgument(runtime, call, 2, size, &stop)) return Value::Failed();
+  if (!IntegerArgument(runtime, call, 1, 0, &start) || !IntegerArgument(runtime, call, 2, size, &stop))
+    return Value::Failed();
   if (start < 0) start = std::max<int64_t>(0, start + size);
   if (stop < 0) stop = std::max<int64_t>(0, stop + size);
   for (int64_t i = start; i < std::min(stop, size); ++i) {
@@ -76,7 +77,8 @@ Value DictView(Runtime& runtime, Call& call) {
 Value DictCopy(Runtime& runtime, Call& call) {
   auto* copy = new DictObject();
   Value value = runtime.Adopt(copy);
-  for (const DictObject::Entry& entry : call.self.as<DictObject>().entries) copy->Set(entry.key, entry.hash, entry.value);
+  for (const DictObject::Entry& entry : call.self.as<DictObject>().entries)
+    copy->Set(entry.key, entry.hash, entry.value);
   copy->nesting = call.self.object()->nesting;
   runtime.heap().Grow(copy, static_cast<int64_t>(copy->entries.size() * sizeof(DictObject::Entry)));
   return runtime.Step(1 + static_cast<int64_t>(copy->entries.size())) ? value : Value::Failed();
@@ -87,7 +89,8 @@ Value DictFromKeys(Runtime& runtime, Call& call) {
   if (!runtime.Collect(call.args[0], &keys)) return Value::Failed();
   auto* dict = new DictObject();
   bool ok = true;
-  for (size_t i = 0; i < keys.size() && ok; ++i) ok = runtime.SetKey(*dict, keys[i], call.has(1) ? call.args[1] : Value::None());
+  for (size_t i = 0; i < keys.size() && ok; ++i)
+    ok = runtime.SetKey(*dict, keys[i], call.has(1) ? call.args[1] : Value::None());
   Value value = runtime.Seal(dict);
   return ok ? value : Value::Failed();
 }
@@ -199,7 +202,7 @@ constexpr Builtin kDict[] = {
 constexpr Builtin kDictView[] = {{"isdisjoint", "/ other", ViewIsDisjoint}};
 constexpr Builtin kRange[] = {{"count", "/ value", RangeCount}, {"index", "/ value", RangeIndex}};
 constexpr Builtin kInteger[] = {
-    {"as_integer_ratio", "/", IntegerRatio}, {"bit_count", "/", BitCount},      {"bit_length", "/", BitLength},
+    {"as_integer_ratio", "/", IntegerRatio}, {"bit_count", "/", BitCount},    {"bit_length", "/", BitLength},
     {"conjugate", "/", Conjugate},           {"from_bytes", "* **", NoBytes}, {"to_bytes", "* **", NoBytes},
 };
 constexpr Builtin kFloat[] = {

@@ -70,7 +70,8 @@ Value Interpreter::Evaluate(const Expr* expr, EnvObject& env) {
     case ExprKind::kGetAttribute: {
       JINJA_TRY(const Value object, Evaluate(expr->left, env));
       // The common case first: an item of a dict that is no method of dict.
-      if (object.is_dict() && FindMethod(Kind::kDict, expr->text) == nullptr && !HasForeignAttribute(object, expr->text)) {
+      if (object.is_dict() && FindMethod(Kind::kDict, expr->text) == nullptr &&
+          !HasForeignAttribute(object, expr->text)) {
         const Value* item = object.as<DictObject>().FindText(expr->text);
         return item != nullptr ? *item : runtime_.UndefinedMember(object, expr->constant);
       }

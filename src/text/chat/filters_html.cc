@@ -54,7 +54,8 @@ std::string QuoteUrl(std::string_view text, bool for_query) {
   std::string out;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool safe = (byte < 0x80 && IsAlnum(byte)) || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);
+    const bool safe =
+        (byte < 0x80 && IsAlnum(byte)) || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);
     if (safe) {
       out.push_back(c);
     } else if (c == ' ' && for_query) {
@@ -146,11 +147,13 @@ Value Urlize(Runtime& runtime, Call& call) {
       std::string_view name = scheme.is_string() ? Text(scheme) : std::string_view();
       const std::string_view whole = name;
       if (name.ends_with("//")) name.remove_suffix(2);
-      const bool valid = name.size() >= 2 && name.ends_with(':') &&
-                         std::all_of(name.begin(), name.end() - 1, [](char c) {
-                           return IsWord(static_cast<unsigned char>(c)) || c == '.' || c == '+' || c == '-';
-                         });
-      if (!valid) return runtime.Fail("FilterArgumentError", fmt::format("{} is not a valid URI scheme prefix.", StringRepr(whole)));
+      const bool valid =
+          name.size() >= 2 && name.ends_with(':') && std::all_of(name.begin(), name.end() - 1, [](char c) {
+            return IsWord(static_cast<unsigned char>(c)) || c == '.' || c == '+' || c == '-';
+          });
+      if (!valid)
+        return runtime.Fail("FilterArgumentError",
+                            fmt::format("{} is not a valid URI scheme prefix.", StringRepr(whole)));
       style.schemes.emplace_back(whole);
     }
   }
@@ -176,15 +179,15 @@ void AppendEntity(std::string_view name, std::string_view whole, std::string& ou
     uint32_t code_point;
   };
   static constexpr Entity kEntities[] = {
-      {"amp", '&'},      {"lt", '<'},       {"gt", '>'},       {"quot", '"'},     {"apos", '\''},    {"nbsp", 0xA0},
+      {"amp", '&'},      {"lt", '<'},       {"gt", '>'},       {"quot", '"'},      {"apos", '\''},    {"nbsp", 0xA0},
       {"copy", 0xA9},    {"reg", 0xAE},     {"trade", 0x2122}, {"hellip", 0x2026}, {"mdash", 0x2014}, {"ndash", 0x2013},
-      {"lsquo", 0x2018}, {"rsquo", 0x2019}, {"ldquo", 0x201C}, {"rdquo", 0x201D}, {"laquo", 0xAB},   {"raquo", 0xBB},
-      {"euro", 0x20AC},  {"pound", 0xA3},   {"yen", 0xA5},     {"cent", 0xA2},    {"sect", 0xA7},    {"para", 0xB6},
-      {"deg", 0xB0},     {"plusmn", 0xB1},  {"times", 0xD7},   {"divide", 0xF7},  {"middot", 0xB7},  {"bull", 0x2022},
-      {"auml", 0xE4},    {"ouml", 0xF6},    {"uuml", 0xFC},    {"Auml", 0xC4},    {"Ouml", 0xD6},    {"Uuml", 0xDC},
-      {"szlig", 0xDF},   {"eacute", 0xE9},  {"egrave", 0xE8},  {"agrave", 0xE0},  {"ccedil", 0xE7},  {"ntilde", 0xF1},
-      {"larr", 0x2190},  {"rarr", 0x2192},  {"uarr", 0x2191},  {"darr", 0x2193},  {"le", 0x2264},    {"ge", 0x2265},
-      {"ne", 0x2260},    {"infin", 0x221E}, {"micro", 0xB5},   {"frac12", 0xBD},  {"sup2", 0xB2},    {"sup3", 0xB3}};
+      {"lsquo", 0x2018}, {"rsquo", 0x2019}, {"ldquo", 0x201C}, {"rdquo", 0x201D},  {"laquo", 0xAB},   {"raquo", 0xBB},
+      {"euro", 0x20AC},  {"pound", 0xA3},   {"yen", 0xA5},     {"cent", 0xA2},     {"sect", 0xA7},    {"para", 0xB6},
+      {"deg", 0xB0},     {"plusmn", 0xB1},  {"times", 0xD7},   {"divide", 0xF7},   {"middot", 0xB7},  {"bull", 0x2022},
+      {"auml", 0xE4},    {"ouml", 0xF6},    {"uuml", 0xFC},    {"Auml", 0xC4},     {"Ouml", 0xD6},    {"Uuml", 0xDC},
+      {"szlig", 0xDF},   {"eacute", 0xE9},  {"egrave", 0xE8},  {"agrave", 0xE0},   {"ccedil", 0xE7},  {"ntilde", 0xF1},
+      {"larr", 0x2190},  {"rarr", 0x2192},  {"uarr", 0x2191},  {"darr", 0x2193},   {"le", 0x2264},    {"ge", 0x2265},
+      {"ne", 0x2260},    {"infin", 0x221E}, {"micro", 0xB5},   {"frac12", 0xBD},   {"sup2", 0xB2},    {"sup3", 0xB3}};
   for (const Entity& entity : kEntities) {
     if (entity.name == name) return AppendCodePoint(entity.code_point, out);
   }
@@ -221,7 +224,8 @@ std::string UnescapeHtml(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     constexpr size_t kLongestEntity = 32;
-    const size_t end = text[i] == '&' ? text.substr(0, std::min(text.size(), i + kLongestEntity)).find(';', i) : std::string_view::npos;
+    const size_t end = text[i] == '&' ? text.substr(0, std::min(text.size(), i + kLongestEntity)).find(';', i)
+                                      : std::string_view::npos;
     if (end == std::string_view::npos) {
       out.push_back(text[i++]);
       continue;

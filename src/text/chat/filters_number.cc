@@ -154,7 +154,8 @@ Value FileSize(Runtime& runtime, Call& call) {
     JINJA_TRY(const Value number, runtime.InvokeBuiltin(*FindFilter("float"), call.self, {}));
     bytes = number.float_value();
   } else {
-    return runtime.TypeError(fmt::format("float() argument must be a string or a real number, not '{}'", TypeName(call.self)));
+    return runtime.TypeError(
+        fmt::format("float() argument must be a string or a real number, not '{}'", TypeName(call.self)));
   }
   const bool binary = FlagArgument(runtime, call, 0);
   const double base = binary ? 1024 : 1000;

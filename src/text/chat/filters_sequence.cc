@@ -47,7 +47,8 @@ bool IsReversible(const Value& value) {
 }
 
 Value Last(Runtime& runtime, Call& call) {
-  if (!IsReversible(call.self)) return runtime.TypeError(fmt::format("'{}' object is not reversible", TypeName(call.self)));
+  if (!IsReversible(call.self))
+    return runtime.TypeError(fmt::format("'{}' object is not reversible", TypeName(call.self)));
   const int64_t length = runtime.Length(call.self);
   if (length == 0) return runtime.UndefinedHint("No last item, sequence was empty.");
   if (call.self.is_dict() || call.self.kind() == Kind::kDictView) {
@@ -239,7 +240,8 @@ Value GroupBy(Runtime& runtime, Call& call) {
   for (size_t begin = 0; begin < pairs.size();) {
     Values members;
     size_t end = begin;
-    while (end < pairs.size() && runtime.Equal(pairs[begin].first, pairs[end].first)) members.push_back(pairs[end++].second);
+    while (end < pairs.size() && runtime.Equal(pairs[begin].first, pairs[end].first))
+      members.push_back(pairs[end++].second);
     if (runtime.failed()) return Value::Failed();
     if (end == begin) members.push_back(pairs[end++].second);  // NaN is not equal to itself
     // The key as the group's first member has it, not in lower case.
@@ -260,7 +262,8 @@ Value Attr(Runtime& runtime, Call& call) {
   // Attributes only, never items.
   const Value attribute = runtime.PlainAttribute(call.self, name);
   if (attribute.failed()) return attribute;
-  if (attribute.missing() && !HasForeignAttribute(call.self, name)) return runtime.UndefinedMember(call.self, call.args[0]);
+  if (attribute.missing() && !HasForeignAttribute(call.self, name))
+    return runtime.UndefinedMember(call.self, call.args[0]);
   return runtime.GetAttribute(call.self, name);
 }
 

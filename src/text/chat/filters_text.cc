@@ -18,9 +18,7 @@ Value MapText(Runtime& runtime, Call& call) {
 
 // Jinja2's own title(): words begin after white space, hyphens and opening brackets only.
 std::string TitleWords(std::string_view text) {
-  auto separates = [](uint32_t c) {
-    return IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
-  };
+  auto separates = [](uint32_t c) { return IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'; };
   std::string out;
   for (size_t i = 0; i < text.size();) {
     size_t next = i;
@@ -42,7 +40,8 @@ Value StringFilter(Runtime& runtime, Call& call) { return runtime.ToString(call.
 
 Value Trim(Runtime& runtime, Call& call) {
   JINJA_TRY(const Value text, runtime.ToString(call.self));
-  return runtime.InvokeBuiltin(*FindMethod(Kind::kString, "strip"), text, {call.has(0) ? Values{call.args[0]} : Values{}, {}});
+  return runtime.InvokeBuiltin(*FindMethod(Kind::kString, "strip"), text,
+                               {call.has(0) ? Values{call.args[0]} : Values{}, {}});
 }
 
 Value Center(Runtime& runtime, Call& call) {
@@ -144,7 +143,8 @@ Value Truncate(Runtime& runtime, Call& call) {
   if (actual <= length + leeway) return call.self;
   JINJA_TRY(Value head, runtime.Slice(call.self, Value::None(), Value::Int(length - end_length), Value::None()));
   if (!kill_words) {
-    if (!head.is_string()) return runtime.Fail("AttributeError", fmt::format("'{}' object has no attribute 'rsplit'", TypeName(head)));
+    if (!head.is_string())
+      return runtime.Fail("AttributeError", fmt::format("'{}' object has no attribute 'rsplit'", TypeName(head)));
     const std::string_view text = Text(head);
     const size_t space = text.rfind(' ');
     if (space != std::string_view::npos) {
@@ -170,7 +170,8 @@ Value WordWrap(Runtime& runtime, Call& call) {
   WrapStyle style;
   if (!call.self.is_string()) {
     if (call.self.is_undefined()) return runtime.FailUndefined(call.self);
-    return runtime.Fail("AttributeError", fmt::format("'{}' object has no attribute 'splitlines'", TypeName(call.self)));
+    return runtime.Fail("AttributeError",
+                        fmt::format("'{}' object has no attribute 'splitlines'", TypeName(call.self)));
   }
   if (!IntegerArgument(runtime, call, 0, 79, &style.width)) return Value::Failed();
   if (call.has(1)) style.break_long_words = FlagArgument(runtime, call, 1);
@@ -224,7 +225,8 @@ Value ToJson(Runtime& runtime, Call& call) {
       style.indent.assign(static_cast<size_t>(std::max<int64_t>(0, width)), ' ');
     }
   }
-  if (call.has(2) && !call.args[2].is_none() && !SeparatorArguments(runtime, call.args[2], &style)) return Value::Failed();
+  if (call.has(2) && !call.args[2].is_none() && !SeparatorArguments(runtime, call.args[2], &style))
+    return Value::Failed();
   style.sort_keys = FlagArgument(runtime, call, 3);
   std::string out;
   if (!AppendJson(runtime, call.self, style, out)) return Value::Failed();

@@ -30,8 +30,8 @@ Value Range(Runtime& runtime, Call& call) {
   auto* range = new RangeObject(start, stop, step);
   Value value = runtime.Adopt(range);
   if (range->length > kMaxRange) {
-    return runtime.Fail("OverflowError", fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
-                                                     kMaxRange));
+    return runtime.Fail("OverflowError",
+                        fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange));
   }
   return value;
 }
@@ -105,8 +105,9 @@ Value StrftimeNow(Runtime& runtime, Call& call) {
 
 // Filler text. Jinja2's is random; this one is the same every time, since the output of a render must not vary.
 Value LoremIpsum(Runtime& runtime, Call& call) {
-  static constexpr std::string_view kWords[] = {"lorem",  "ipsum",  "dolor", "sit",    "amet",   "magna", "velit", "nulla",
-                                                "tempus", "libero", "justo", "cursus", "mollis", "porta", "risus", "urna"};
+  static constexpr std::string_view kWords[] = {"lorem",  "ipsum", "dolor",  "sit",    "amet",  "magna",
+                                                "velit",  "nulla", "tempus", "libero", "justo", "cursus",
+                                                "mollis", "porta", "risus",  "urna"};
   int64_t bounds[4] = {5, 1, 20, 100};  // paragraphs, html, fewest and most words
   for (size_t i : {size_t{0}, size_t{2}, size_t{3}}) {
     if (!IntegerArgument(runtime, call, i, bounds[i], &bounds[i])) return Value::Failed();

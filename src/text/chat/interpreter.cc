@@ -44,7 +44,11 @@ namespace {
 class FilteredItems : public IteratorObject {
  public:
   FilteredItems(Interpreter& interpreter, const Stmt* stmt, Value items, Value env)
-      : IteratorObject("generator"), interpreter_(interpreter), stmt_(stmt), items_(std::move(items)), env_(std::move(env)) {}
+      : IteratorObject("generator"),
+        interpreter_(interpreter),
+        stmt_(stmt),
+        items_(std::move(items)),
+        env_(std::move(env)) {}
   void Clear() override {
     items_ = env_ = Value();
     cursor_ = Cursor();
@@ -180,8 +184,7 @@ void Interpreter::Export(const Stmt* stmt, EnvObject& env) {
 // --- Output ---
 
 bool Interpreter::Write(std::string_view text) {
-  if (!runtime_.StepBytes(text.size()) ||
-      !runtime_.CheckBytes(static_cast<int64_t>(output_->size() + text.size()))) {
+  if (!runtime_.StepBytes(text.size()) || !runtime_.CheckBytes(static_cast<int64_t>(output_->size() + text.size()))) {
     return false;
   }
   output_->append(text);
@@ -545,12 +548,14 @@ bool Interpreter::BindMacroArguments(const MacroObject& macro, Arguments& argume
   } else if (!arguments.keywords.empty()) {
     for (const auto& [key, value] : arguments.keywords) {
       if (key != "caller") continue;
-      runtime_.TypeError(fmt::format("macro {} was invoked with two values for the special caller argument. This is most "
-                                     "likely a bug.", name));
+      runtime_.TypeError(
+          fmt::format("macro {} was invoked with two values for the special caller argument. This is most "
+                      "likely a bug.",
+                      name));
       return false;
     }
-    runtime_.TypeError(fmt::format("macro {} takes no keyword argument {}", name,
-                                   StringRepr(arguments.keywords.front().first)));
+    runtime_.TypeError(
+        fmt::format("macro {} takes no keyword argument {}", name, StringRepr(arguments.keywords.front().first)));
     return false;
   }
   if (info.varargs_slot >= 0) {

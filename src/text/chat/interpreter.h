@@ -47,7 +47,8 @@ struct MacroObject : Object {
 
 // {{ self.name }}: a block of the template.
 struct BlockObject : Object {
-  BlockObject(const BlockInfo* block_info, Value with) : Object(Kind::kBlock), block(block_info), context(std::move(with)) {}
+  BlockObject(const BlockInfo* block_info, Value with)
+      : Object(Kind::kBlock), block(block_info), context(std::move(with)) {}
   void Clear() override { context = Value(); }
   const BlockInfo* block;
   Value context;

@@ -209,7 +209,8 @@ Value JsonReader::ReadNumber() {
 
 class JsonWriter {
  public:
-  JsonWriter(Runtime& runtime, const JsonStyle& style, std::string& out) : runtime_(runtime), style_(style), out_(out) {}
+  JsonWriter(Runtime& runtime, const JsonStyle& style, std::string& out)
+      : runtime_(runtime), style_(style), out_(out) {}
   bool Write(const Value& value, int level);
 
  private:

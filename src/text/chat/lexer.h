@@ -12,8 +12,8 @@
 namespace nunspark::text::jinja {
 
 enum class TokenKind : uint8_t {
-  kData,           // text to print
-  kBlockBegin,     // {%
+  kData,        // text to print
+  kBlockBegin,  // {%
   kBlockEnd,
   kVariableBegin,  // {{
   kVariableEnd,

@@ -1,12 +1,12 @@
 // The template and special tokens that a model folder publishes.
 #include <fmt/format.h>
 
+#include <sys/stat.h>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <sys/stat.h>
 
 #include "text/chat/chat_template.h"
 
@@ -25,7 +25,8 @@ Result<std::optional<std::string>> ReadTextFile(const std::string& path) {
   }
   if (!S_ISREG(info.st_mode)) return DataLossError(fmt::format("{}: expected a file, found something else", path));
   if (info.st_size > kMaxFileBytes) {
-    return DataLossError(fmt::format("{}: {} bytes is too large, expected at most {}", path, info.st_size, kMaxFileBytes));
+    return DataLossError(
+        fmt::format("{}: {} bytes is too large, expected at most {}", path, info.st_size, kMaxFileBytes));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -65,12 +66,14 @@ Result<std::string> ChooseTemplate(const Json& value, std::string_view name, con
     }
   } else if (value.is_object()) {
     for (const auto& [entry_name, source] : value.as_object()) {
-      if (!source.is_string()) return DataLossError(fmt::format("{}: chat_template: '{}' is no string", path, entry_name));
+      if (!source.is_string())
+        return DataLossError(fmt::format("{}: chat_template: '{}' is no string", path, entry_name));
       if (entry_name == wanted) return source.as_string();
       note(entry_name);
     }
   } else {
-    return DataLossError(fmt::format("{}: chat_template: expected a string or a list, found {}", path, value.TypeName()));
+    return DataLossError(
+        fmt::format("{}: chat_template: expected a string or a list, found {}", path, value.TypeName()));
   }
   return NotFoundError(fmt::format("{}: no chat template named '{}'; there are: {}", path, wanted, known));
 }
@@ -95,8 +98,10 @@ Result<std::string> LoadChatTemplateSource(const std::string& folder, std::strin
     const Json* value = json.Find("chat_template");
     if (value != nullptr && !value->is_null()) return ChooseTemplate(*value, name, folder + file);
   }
-  return NotFoundError(fmt::format("{}: no chat template: expected chat_template.jinja, chat_template.json or a "
-                                   "chat_template in tokenizer_config.json", folder));
+  return NotFoundError(
+      fmt::format("{}: no chat template: expected chat_template.jinja, chat_template.json or a "
+                  "chat_template in tokenizer_config.json",
+                  folder));
 }
 
 Result<Json> LoadSpecialTokens(const std::string& folder) {

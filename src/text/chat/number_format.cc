@@ -29,7 +29,8 @@ std::string GeneralWithPoint(double value, int64_t precision, bool alternate) {
   const int exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
   std::string text;
   if (alternate) {
-    return exponent < -4 || exponent >= precision - 1 ? Print("%#.*e", precision - 1, value) : Print("%#.*g", precision, value);
+    return exponent < -4 || exponent >= precision - 1 ? Print("%#.*e", precision - 1, value)
+                                                      : Print("%#.*g", precision, value);
   }
   if (exponent < -4 || exponent >= precision - 1) {
     text = scientific;

@@ -179,7 +179,8 @@ Value Runtime::PlainAttribute(const Value& object, std::string_view name) {
     case Kind::kBlock:
       if (name == "name") return String(object.as<BlockObject>().block->stmt->text);
       if (name == "super") {
-        return UndefinedHint(fmt::format("there is no parent block called '{}'.", object.as<BlockObject>().block->stmt->text));
+        return UndefinedHint(
+            fmt::format("there is no parent block called '{}'.", object.as<BlockObject>().block->stmt->text));
       }
       return Value::Missing();
     default: return Value::Missing();

@@ -104,7 +104,8 @@ Value IntegerBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& 
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod: {
       if (y.is_zero()) {
-        return ZeroDivision(runtime, op == BinaryOp::kMod ? "integer modulo by zero" : "integer division or modulo by zero");
+        return ZeroDivision(runtime,
+                            op == BinaryOp::kMod ? "integer modulo by zero" : "integer division or modulo by zero");
       }
       BigInt quotient, remainder;
       BigInt::DivMod(x, y, &quotient, &remainder);
@@ -214,7 +215,9 @@ Value AddLists(Runtime& runtime, const Value& a, const Value& b) {
 // -1, 0, 1 for numbers; 2 when NaN is involved. Exact between integers and floats.
 int CompareNumbers(const Value& a, const Value& b) {
   if (a.is_float() || b.is_float()) {
-    auto exact = [](const Value& v) { return v.kind() != Kind::kBig && std::abs(v.small_int() / 2) < (int64_t{1} << 51); };
+    auto exact = [](const Value& v) {
+      return v.kind() != Kind::kBig && std::abs(v.small_int() / 2) < (int64_t{1} << 51);
+    };
     const double x = a.is_float() ? a.float_value() : 0, y = b.is_float() ? b.float_value() : 0;
     if (std::isnan(x) || std::isnan(y)) return 2;
     if (a.is_float() && b.is_float()) return x < y ? -1 : x > y;
@@ -432,8 +435,8 @@ bool Runtime::Contains(const Value& container, const Value& item) {
       const auto& range = container.as<RangeObject>();
       if (item.kind() != Kind::kInt && item.kind() != Kind::kBool) break;
       const int64_t value = item.small_int();
-      const bool inside = range.step > 0 ? value >= range.start && value < range.stop
-                                         : value <= range.start && value > range.stop;
+      const bool inside =
+          range.step > 0 ? value >= range.start && value < range.stop : value <= range.start && value > range.stop;
       return inside && (value - range.start) % range.step == 0;
     }
     default: break;

@@ -20,7 +20,8 @@ constexpr size_t kMaxSourceBytes = 16 << 20;
 std::unique_ptr<Template> ParseTemplate(std::string_view source, TemplateError* error) {
   *error = {};
   if (source.size() > kMaxSourceBytes) {
-    *error = {"LimitError", fmt::format("a template of {} bytes is above the limit of {}", source.size(), kMaxSourceBytes)};
+    *error = {"LimitError",
+              fmt::format("a template of {} bytes is above the limit of {}", source.size(), kMaxSourceBytes)};
     return nullptr;
   }
   std::vector<Token> tokens;
@@ -116,7 +117,8 @@ Expr* Parser::Fail(std::string message, std::string_view type) {
 }
 
 void Parser::UnknownTag(const std::string& name) {
-  std::string message = name.empty() ? "Unexpected end of template." : fmt::format("Encountered unknown tag '{}'.", name);
+  std::string message =
+      name.empty() ? "Unexpected end of template." : fmt::format("Encountered unknown tag '{}'.", name);
   if (!awaited_ends_.empty()) {
     std::string ends;
     for (std::string_view end : awaited_ends_.back()) ends += fmt::format("{}'{}'", ends.empty() ? "" : " or ", end);
@@ -189,13 +191,20 @@ Stmt* Parser::Statement() {
     Stmt* (Parser::*parse)();
   };
   static constexpr Tag kTags[] = {
-      {"for", &Parser::For},           {"if", &Parser::If},
-      {"set", &Parser::Set},           {"macro", &Parser::Macro},
-      {"call", &Parser::CallBlock},    {"generation", &Parser::Generation},
-      {"filter", &Parser::FilterBlock}, {"with", &Parser::With},
-      {"autoescape", &Parser::Autoescape}, {"block", &Parser::NamedBlock},
-      {"print", &Parser::Print},       {"include", &Parser::Include},
-      {"import", &Parser::Import},     {"from", &Parser::FromImport},
+      {"for", &Parser::For},
+      {"if", &Parser::If},
+      {"set", &Parser::Set},
+      {"macro", &Parser::Macro},
+      {"call", &Parser::CallBlock},
+      {"generation", &Parser::Generation},
+      {"filter", &Parser::FilterBlock},
+      {"with", &Parser::With},
+      {"autoescape", &Parser::Autoescape},
+      {"block", &Parser::NamedBlock},
+      {"print", &Parser::Print},
+      {"include", &Parser::Include},
+      {"import", &Parser::Import},
+      {"from", &Parser::FromImport},
   };
   const std::string name = token.text;
   const int line = token.line;
@@ -383,7 +392,9 @@ Stmt* Parser::NamedBlock() {
   stmt->scoped = SkipName("scoped");
   stmt->required = SkipName("required");
   if (IsOperator("-")) {
-    Fail("Block names in Jinja have to be valid Python identifiers and may not contain hyphens, use an underscore instead.");
+    Fail(
+        "Block names in Jinja have to be valid Python identifiers and may not contain hyphens, use an underscore "
+        "instead.");
     return nullptr;
   }
   stmt->body = Block({"endblock"});

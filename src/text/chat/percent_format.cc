@@ -23,7 +23,8 @@ class PercentFormatter {
   PercentFormatter(Runtime& runtime, const Value& format, const Value& arguments)
       : runtime_(runtime), format_(Text(format)), markup_(IsMarkup(format)), arguments_(arguments) {
     // What Python takes for a mapping: anything with [] but tuples and strings.
-    is_mapping_ = arguments.is_dict() || arguments.is_list() || arguments.kind() == Kind::kRange || arguments.is_undefined();
+    is_mapping_ =
+        arguments.is_dict() || arguments.is_list() || arguments.kind() == Kind::kRange || arguments.is_undefined();
   }
   Value Run();
 
@@ -229,13 +230,14 @@ bool PercentFormatter::ToInteger(char type, const Value& value, BigInt* integer)
   const bool hex = type == 'o' || type == 'x' || type == 'X';
   if (value.is_undefined() && !hex) return !runtime_.FailUndefined(value).failed();
   if (!value.is_float() || hex) {
-    runtime_.TypeError(fmt::format("%{} format: {} is required, not {}", type, hex ? "an integer" : "a real number",
-                                   TypeName(value)));
+    runtime_.TypeError(
+        fmt::format("%{} format: {} is required, not {}", type, hex ? "an integer" : "a real number", TypeName(value)));
     return false;
   }
   if (!std::isfinite(value.float_value())) {
-    runtime_.Fail(std::isnan(value.float_value()) ? "ValueError" : "OverflowError",
-                  fmt::format("cannot convert float {} to integer", std::isnan(value.float_value()) ? "NaN" : "infinity"));
+    runtime_.Fail(
+        std::isnan(value.float_value()) ? "ValueError" : "OverflowError",
+        fmt::format("cannot convert float {} to integer", std::isnan(value.float_value()) ? "NaN" : "infinity"));
     return false;
   }
   *integer = BigInt::FromDouble(value.float_value());
@@ -277,7 +279,8 @@ bool PercentFormatter::ConvertFloat(const Conversion& conversion, const Value& v
     return false;
   }
   const bool negative = std::signbit(number) && !std::isnan(number);
-  const std::string digits = FloatDigits(std::fabs(number), conversion.type, conversion.precision, conversion.alternate);
+  const std::string digits =
+      FloatDigits(std::fabs(number), conversion.type, conversion.precision, conversion.alternate);
   Pad(conversion, negative ? "-" : conversion.plus ? "+" : conversion.blank ? " " : "", digits, true);
   return true;
 }

@@ -34,8 +34,8 @@ bool PrettyPrinter::SortedEntries(const DictObject& dict, std::vector<std::pair<
   for (const DictObject::Entry& entry : dict.entries) entries->emplace_back(entry.key, entry.value);
   // Keys of one kind sort by value; mixed kinds by the name of their type, as pprint's fallback does.
   std::stable_sort(entries->begin(), entries->end(), [this](const auto& a, const auto& b) {
-    const bool comparable = (a.first.is_number() && b.first.is_number()) || (a.first.is_string() && b.first.is_string()) ||
-                            (a.first.is_tuple() && b.first.is_tuple());
+    const bool comparable = (a.first.is_number() && b.first.is_number()) ||
+                            (a.first.is_string() && b.first.is_string()) || (a.first.is_tuple() && b.first.is_tuple());
     if (comparable) return runtime_.Ordered(CompareOp::kLt, a.first, b.first);
     return "<class '" + TypeName(a.first) + "'>" < "<class '" + TypeName(b.first) + "'>";
   });

@@ -73,8 +73,9 @@ bool ParseSpec(Runtime& runtime, std::string_view text, const std::string& type_
     spec->grouping = rest[0];
     rest.remove_prefix(1);
     if (!rest.empty() && (rest[0] == ',' || rest[0] == '_')) {
-      runtime.ValueError(rest[0] == spec->grouping ? fmt::format("Cannot specify '{}' with '{}'.", spec->grouping, rest[0])
-                                                   : "Cannot specify both ',' and '_'.");
+      runtime.ValueError(rest[0] == spec->grouping
+                             ? fmt::format("Cannot specify '{}' with '{}'.", spec->grouping, rest[0])
+                             : "Cannot specify both ',' and '_'.");
       return false;
     }
   }
@@ -193,7 +194,8 @@ bool FormatInteger(Runtime& runtime, const BigInt& value, const Spec& spec, std:
   if (spec.alternate && base != 10) prefix += std::string("0") + spec.type;
   if (spec.grouping != 0) {
     const bool zeros = spec.align == '=' && spec.fill == "0";
-    digits = Group(digits, spec.grouping, base == 10 ? 3 : 4, zeros ? spec.width - static_cast<int64_t>(prefix.size()) : 0);
+    digits =
+        Group(digits, spec.grouping, base == 10 ? 3 : 4, zeros ? spec.width - static_cast<int64_t>(prefix.size()) : 0);
   }
   Pad(spec, '>', prefix, digits, out);
   return true;
@@ -210,7 +212,8 @@ bool FormatFloat(Runtime& runtime, double value, const Spec& spec, std::string& 
   }
   std::string digits = FloatDigits(std::fabs(value), spec.type, spec.precision, spec.alternate);
   bool negative = std::signbit(value) && !std::isnan(value);
-  if (spec.no_negative_zero && digits.find_first_of("123456789") == std::string::npos && std::isfinite(value)) negative = false;
+  if (spec.no_negative_zero && digits.find_first_of("123456789") == std::string::npos && std::isfinite(value))
+    negative = false;
   const std::string prefix = SignOf(spec, negative);
   if (spec.grouping != 0 && std::isfinite(value)) {
     const size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
@@ -311,8 +314,8 @@ Value BraceFormatter::First(std::string_view name) {
     }
     const auto index = number.ToInt64();
     if (!mapping_.missing() || !index || *index >= static_cast<int64_t>(arguments_.positional.size())) {
-      return runtime_.Fail("IndexError", fmt::format("Replacement index {} out of range for positional args tuple",
-                                                     number.ToString()));
+      return runtime_.Fail(
+          "IndexError", fmt::format("Replacement index {} out of range for positional args tuple", number.ToString()));
     }
     return arguments_.positional[static_cast<size_t>(*index)];
   }
@@ -346,7 +349,8 @@ Value BraceFormatter::Lookup(std::string_view name) {
     const std::string_view key = rest.substr(1, end - 1);
     if (key.empty()) return runtime_.ValueError("Empty attribute in format string");
     BigInt number;
-    const bool is_number = key.find_first_not_of("0123456789") == std::string_view::npos && ParseInteger(key, 10, &number);
+    const bool is_number =
+        key.find_first_not_of("0123456789") == std::string_view::npos && ParseInteger(key, 10, &number);
     JINJA_TRY(const Value index, is_number ? runtime_.Integer(number) : runtime_.String(std::string(key)));
     JINJA_TRY(value, runtime_.GetItem(value, index));
     rest = rest.substr(end + 1);
@@ -424,10 +428,12 @@ bool FormatValue(Runtime& runtime, const Value& value, std::string_view spec_tex
   if (!ParseSpec(runtime, spec_text, TypeName(value), &spec)) return false;
   if (value.is_string()) return FormatText(runtime, Text(value), spec, out);
   if (value.is_float()) return FormatFloat(runtime, value.float_value(), spec, out);
-  return FormatInteger(runtime, value.kind() == Kind::kBig ? value.as<BigObject>().value : BigInt(value.small_int()), spec, out);
+  return FormatInteger(runtime, value.kind() == Kind::kBig ? value.as<BigObject>().value : BigInt(value.small_int()),
+                       spec, out);
 }
 
-Value BraceFormat(Runtime& runtime, std::string_view format, const Arguments& arguments, const Value& mapping, bool markup) {
+Value BraceFormat(Runtime& runtime, std::string_view format, const Arguments& arguments, const Value& mapping,
+                  bool markup) {
   std::string out;
   if (!BraceFormatter(runtime, arguments, mapping, markup).Format(format, 1, out)) return Value::Failed();
   return runtime.String(std::move(out), markup);

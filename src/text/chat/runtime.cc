@@ -153,8 +153,8 @@ Value Runtime::UndefinedMember(const Value& owner, const Value& name) {
 
 Value Runtime::Unsafe(const Value& owner, std::string_view attribute) {
   auto* object = new UndefinedObject();
-  object->hint = fmt::format("access to attribute {} of '{}' object is unsafe.", StringRepr(attribute),
-                             TypeName(owner));
+  object->hint =
+      fmt::format("access to attribute {} of '{}' object is unsafe.", StringRepr(attribute), TypeName(owner));
   object->unsafe = true;
   return Adopt(object);
 }
@@ -165,7 +165,8 @@ Value Runtime::Function(const Builtin& builtin, Value self) {
 
 DepthGuard::DepthGuard(Runtime& runtime, int weight)
     : ok((runtime.depth_left_ -= weight) >= 0), runtime_(runtime), weight_(weight) {
-  if (!ok) runtime.Fail("LimitError", fmt::format("calls or data are nested deeper than {} levels", runtime.limits().depth));
+  if (!ok)
+    runtime.Fail("LimitError", fmt::format("calls or data are nested deeper than {} levels", runtime.limits().depth));
 }
 
 bool Cursor::Start(Runtime& runtime, const Value& object) {

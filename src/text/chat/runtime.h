@@ -15,8 +15,8 @@
 
 // Assigns the value of `expr` to `lhs`, or returns Value::Failed() from the enclosing function.
 #define JINJA_TRY(lhs, expr) JINJA_TRY_IMPL_(JINJA_CONCAT_(jinja_value_, __LINE__), lhs, expr)
-#define JINJA_TRY_IMPL_(temporary, lhs, expr) \
-  auto temporary = (expr);                    \
+#define JINJA_TRY_IMPL_(temporary, lhs, expr)     \
+  auto temporary = (expr);                        \
   if (temporary.failed()) return Value::Failed(); \
   lhs = std::move(temporary)
 #define JINJA_CONCAT_INNER_(a, b) a##b
@@ -35,7 +35,7 @@ struct Arguments {
 
 // Arguments bound to a builtin's parameters.
 struct Call {
-  Value self;  // the object of a method, the left side of a filter or test
+  Value self;   // the object of a method, the left side of a filter or test
   Values args;  // one for each named parameter; kMissing when not given
   Values rest;  // further positional ones, when the builtin takes them
   std::vector<std::pair<std::string, Value>> keywords;

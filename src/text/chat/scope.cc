@@ -414,9 +414,7 @@ Scope Resolver::Entry(const Symbols& symbols, const Function* function) {
     scope.slots.push_back(slot);
     switch (origin.action) {
       case Symbols::Action::kParameter: break;
-      case Symbols::Action::kResolve:
-        scope.loads.push_back({Load::Action::kResolve, slot, origin.name, {}});
-        break;
+      case Symbols::Action::kResolve: scope.loads.push_back({Load::Action::kResolve, slot, origin.name, {}}); break;
       case Symbols::Action::kAlias:
         scope.loads.push_back({Load::Action::kAlias, slot, {}, Relative(origin.source, function)});
         break;
@@ -518,8 +516,8 @@ void Resolver::BindFor(Stmt* stmt, const Frame& frame) {
 
   bool has_scoped_block = false;
   for (const auto& [name, block] : tree_.blocks) has_scoped_block = has_scoped_block || block.stmt->scoped;
-  stmt->has_loop_object = stmt->recursive || has_scoped_block ||
-                          UndeclaredFinder({"loop"}).Find(stmt->body).contains("loop");
+  stmt->has_loop_object =
+      stmt->recursive || has_scoped_block || UndeclaredFinder({"loop"}).Find(stmt->body).contains("loop");
   if (stmt->has_loop_object) stmt->loop_slot = loop.symbols->DeclareParameter("loop");
   Collect(*loop.symbols, stmt->target, /*as_parameter=*/true);
   CollectAll(*loop.symbols, stmt->body);

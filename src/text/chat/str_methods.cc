@@ -123,7 +123,8 @@ Value Replace(Runtime& runtime, Call& call) {
   const size_t places = from.empty() ? text.size() + 1 : text.size() / from.size();
   const size_t limited = count >= 0 ? std::min(places, static_cast<size_t>(count)) : places;
   if (to.size() > from.size() && limited > 0) {
-    const auto bound = static_cast<int64_t>(text.size()) + static_cast<int64_t>(limited) * static_cast<int64_t>(to.size());
+    const auto bound =
+        static_cast<int64_t>(text.size()) + static_cast<int64_t>(limited) * static_cast<int64_t>(to.size());
     if (bound > runtime.limits().output_bytes) {
       size_t found = 0;
       for (size_t at = text.find(from); at != std::string_view::npos && found < limited && !from.empty();
@@ -131,7 +132,8 @@ Value Replace(Runtime& runtime, Call& call) {
         ++found;
       }
       if (from.empty()) found = limited;
-      if (!runtime.CheckBytes(static_cast<int64_t>(text.size() + found * (to.size() - from.size())))) return Value::Failed();
+      if (!runtime.CheckBytes(static_cast<int64_t>(text.size() + found * (to.size() - from.size()))))
+        return Value::Failed();
     }
   }
   return Result(runtime, call, ReplaceAll(text, from, to, count));
@@ -267,7 +269,8 @@ Value MakeTranslation(Runtime& runtime, Call& call) {
   auto* table = new DictObject();
   Value result = runtime.Adopt(table);
   if (!call.has(1)) {
-    if (!call.args[0].is_dict()) return runtime.TypeError("if you give only one argument to maketrans it must be a dict");
+    if (!call.args[0].is_dict())
+      return runtime.TypeError("if you give only one argument to maketrans it must be a dict");
     for (const DictObject::Entry& entry : call.args[0].as<DictObject>().entries) {
       if (entry.key.is_string() && entry.key.as<StringObject>().length != 1) {
         return runtime.ValueError("string keys in translate table must be of length 1");
@@ -275,12 +278,14 @@ Value MakeTranslation(Runtime& runtime, Call& call) {
       if (!entry.key.is_string() && !entry.key.is_integer()) {
         return runtime.TypeError("keys in translate table must be strings or integers");
       }
-      if (!runtime.SetKey(*table, entry.key.is_string() ? code(entry.key) : entry.key, entry.value)) return Value::Failed();
+      if (!runtime.SetKey(*table, entry.key.is_string() ? code(entry.key) : entry.key, entry.value))
+        return Value::Failed();
     }
     return result;
   }
   std::string_view from, to, removed;
-  if (!TextArgument(runtime, nullptr, call, 0, &from) || !TextArgument(runtime, nullptr, call, 1, &to)) return Value::Failed();
+  if (!TextArgument(runtime, nullptr, call, 0, &from) || !TextArgument(runtime, nullptr, call, 1, &to))
+    return Value::Failed();
   if (CountCharacters(from) != CountCharacters(to)) {
     return runtime.ValueError("the first two maketrans arguments must have equal length");
   }

@@ -102,8 +102,7 @@ Value StartsOrEnds(Runtime& runtime, Call& call) {
   if (wanted.is_string()) return Value::Bool(matches(Text(wanted)));
   const std::string_view name = kAtEnd ? "endswith" : "startswith";
   if (!wanted.is_tuple()) {
-    return runtime.TypeError(
-        fmt::format("{} first arg must be str or a tuple of str, not {}", name, TypeName(wanted)));
+    return runtime.TypeError(fmt::format("{} first arg must be str or a tuple of str, not {}", name, TypeName(wanted)));
   }
   for (const Value& item : wanted.as<ListObject>().items) {
     if (!item.is_string()) {

@@ -43,7 +43,8 @@ class TimeFormatter {
       const size_t begin = i;
       char flag = 0;
       ++i;
-      while (i < format.size() && std::string_view("-_0^#").find(format[i]) != std::string_view::npos) flag = format[i++];
+      while (i < format.size() && std::string_view("-_0^#").find(format[i]) != std::string_view::npos)
+        flag = format[i++];
       size_t width = 0;
       for (; i < format.size() && format[i] >= '0' && format[i] <= '9' && width < 1000; ++i) {
         width = width * 10 + static_cast<size_t>(format[i] - '0');

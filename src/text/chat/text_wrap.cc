@@ -11,7 +11,9 @@ using Text32 = std::u32string;
 
 bool IsBlank(char32_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsLetter(char32_t c) { return IsWord(c) && !IsDecimal(c); }
-bool IsWordPunctuation(char32_t c) { return IsWord(c) || std::u32string_view(U"!\"'&.,?").find(c) != std::u32string_view::npos; }
+bool IsWordPunctuation(char32_t c) {
+  return IsWord(c) || std::u32string_view(U"!\"'&.,?").find(c) != std::u32string_view::npos;
+}
 
 // Splits a line into white space, words and the parts of words that may be separated: after hyphens between letters and
 // around dashes of two or more.

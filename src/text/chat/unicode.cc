@@ -216,9 +216,8 @@ std::string Upper(std::string_view text) {
 }
 
 std::string Lower(std::string_view text) {
-  return MapEach(text, [text](uint32_t c, size_t begin, size_t end, std::string& out) {
-    AppendLower(text, c, begin, end, out);
-  });
+  return MapEach(
+      text, [text](uint32_t c, size_t begin, size_t end, std::string& out) { AppendLower(text, c, begin, end, out); });
 }
 
 std::string CaseFold(std::string_view text) {

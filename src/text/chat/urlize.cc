@@ -119,8 +119,8 @@ std::string Link(const std::string& middle, const LinkStyle& style) {
   if (middle.starts_with("mailto:") && IsMail(std::string_view(middle).substr(7))) {
     return "<a href=\"" + middle + "\">" + middle.substr(7) + "</a>";
   }
-  const bool may_be_mail = middle.find('@') != std::string::npos && !middle.starts_with("www.") &&
-                           middle.find(':') == std::string::npos;
+  const bool may_be_mail =
+      middle.find('@') != std::string::npos && !middle.starts_with("www.") && middle.find(':') == std::string::npos;
   if (may_be_mail && IsMail(middle)) return "<a href=\"mailto:" + middle + "\">" + middle + "</a>";
   std::string link = middle;
   for (const std::string& scheme : style.schemes) {

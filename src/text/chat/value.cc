@@ -120,8 +120,7 @@ const Value* DictObject::Find(const Value& key, uint64_t hash) const {
 }
 
 const Value* DictObject::FindText(std::string_view key) const {
-  const int64_t i =
-      Locate(HashText(key), [&](const Value& other) { return other.is_string() && Text(other) == key; });
+  const int64_t i = Locate(HashText(key), [&](const Value& other) { return other.is_string() && Text(other) == key; });
   return i < 0 ? nullptr : &entries[static_cast<size_t>(i)].value;
 }
 

@@ -1,9 +1,9 @@
 // What a template computes with: Python's values, small and reference-counted.
 //
 // A Value is 16 bytes: a kind and a number, or a pointer to an Object. Objects belong to the Heap of one render and are
-// counted without atomics, so a Heap and its values stay on one thread. Objects without a heap are constants of a parsed
-// template: never counted, never freed by a Value, shared by all renders. Lists, tuples and dicts never change once made
-// (the sandbox forbids it); only a Namespace can make a cycle, which the Heap's end breaks.
+// counted without atomics, so a Heap and its values stay on one thread. Objects without a heap are constants of a
+// parsed template: never counted, never freed by a Value, shared by all renders. Lists, tuples and dicts never change
+// once made (the sandbox forbids it); only a Namespace can make a cycle, which the Heap's end breaks.
 #ifndef NUNSPARK_TEXT_CHAT_VALUE_H_
 #define NUNSPARK_TEXT_CHAT_VALUE_H_
 
@@ -61,9 +61,9 @@ class Object {
 
   const Kind kind;
   uint32_t references = 0;
-  uint32_t nesting = 0;      // levels of containers below and including this one
-  int64_t bytes = 0;         // what the heap's account holds for it
-  Heap* heap = nullptr;      // nullptr: a constant
+  uint32_t nesting = 0;  // levels of containers below and including this one
+  int64_t bytes = 0;     // what the heap's account holds for it
+  Heap* heap = nullptr;  // nullptr: a constant
   Object* heap_previous = nullptr;
   Object* heap_next = nullptr;
 };
