@@ -9,6 +9,17 @@
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 
+// Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
+// counts that must disappear.
+#if !defined(NUNSPARK_INLINE)
+#define NUNSPARK_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define NUNSPARK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define NUNSPARK_UNROLL _Pragma("GCC unroll 16")
+#endif
+#endif
+
 // Only targets with fused multiply-add; older processors run the scalar table.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE

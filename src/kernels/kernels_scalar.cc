@@ -9,6 +9,11 @@
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 
+// Left to the compiler: sixteen floats fit no registers, and everything unrolled takes minutes to build with
+// sanitizers.
+#define NUNSPARK_INLINE inline
+#define NUNSPARK_UNROLL
+
 namespace nunspark {
 namespace scalar_kernels {
 namespace {

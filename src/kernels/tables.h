@@ -6,15 +6,6 @@
 
 #include "kernels/kernels.h"
 
-// Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
-// counts that must disappear.
-#define NUNSPARK_INLINE inline __attribute__((always_inline))
-#if defined(__clang__)
-#define NUNSPARK_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define NUNSPARK_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 namespace nunspark::internal {
 
 // Portable C++, the definition of all others.

@@ -23,8 +23,8 @@ std::string_view FloatName(FloatType type);  // "f32"
 
 struct WeightFormat {
   Encoding encoding = Encoding::kF32;
-  uint8_t bits = 32;            // of one code
-  uint16_t group_size = 0;      // elements a scale covers; 0 for the float encodings
+  uint8_t bits = 32;        // of one code
+  uint16_t group_size = 0;  // elements a scale covers; 0 for the float encodings
   FloatType scale_type = FloatType::kF32;
 
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
@@ -49,8 +49,8 @@ struct WeightMatrix {
   int64_t rows = 0;
   int64_t cols = 0;
   const uint8_t* data = nullptr;
-  const uint8_t* scales = nullptr;   // affine only
-  const uint8_t* biases = nullptr;   // affine only: quantisation offsets, not the additive bias
+  const uint8_t* scales = nullptr;  // affine only
+  const uint8_t* biases = nullptr;  // affine only: quantisation offsets, not the additive bias
 };
 
 // A vector of plain floats in memory. Any alignment. Borrowed; data == nullptr means "absent".
