@@ -1,5 +1,7 @@
 // tokenizer.json. The large parts (vocabulary, merges) are read in one pass without a tree; the small ones become
 // trees.
+#include <array>
+
 #include <fmt/format.h>
 #include <simdjson.h>
 
@@ -40,6 +42,16 @@ struct ModelFields {
   std::string_view merges_json;  // merges that came before the vocabulary
   Json::Object options;          // the rest
 };
+
+// A merge rule whose tokens are not looked up yet.
+struct WaitingRule {
+  std::string_view left;
+  std::string_view right;
+  uint64_t left_hash;
+  uint64_t right_hash;
+  uint32_t index;
+};
+constexpr size_t kLookupBlock = 32;
 
 class Reader {
  public:
@@ -200,7 +212,7 @@ class Reader {
       if (index >= kMergesMax) return Malformed(fmt::format("model.merges: expected at most {}", kMergesMax));
       RETURN_IF_ERROR(ReadMerge(item, index++));
     }
-    return Status();
+    return LookUpRules();
   }
 
   Status ReadMerge(od::value item, size_t index) {
@@ -233,15 +245,26 @@ class Reader {
 
   static std::string Place(size_t index) { return "model.merges[" + std::to_string(index) + "]"; }
 
+  // Rules are looked up in blocks, so that their memory accesses overlap. The texts live as long as the parser.
   Status AddRule(std::string_view left, std::string_view right, size_t index) {
-    const TokenId left_id = parts_.vocabulary->Find(left);
-    const TokenId right_id = parts_.vocabulary->Find(right);
-    if (left_id == kNoToken || right_id == kNoToken) {
-      return Malformed(fmt::format("{}: expected tokens of the vocabulary, found {}", Place(index),
-                                   JsonQuote(left_id == kNoToken ? left : right)));
+    waiting_.push_back({left, right, HashBytes(left), HashBytes(right), static_cast<uint32_t>(index)});
+    parts_.vocabulary->Prefetch(waiting_.back().left_hash);
+    parts_.vocabulary->Prefetch(waiting_.back().right_hash);
+    return waiting_.size() < kLookupBlock ? Status() : LookUpRules();
+  }
+
+  Status LookUpRules() {
+    for (const WaitingRule& rule : waiting_) {
+      const TokenId left = parts_.vocabulary->Find(rule.left, rule.left_hash);
+      const TokenId right = parts_.vocabulary->Find(rule.right, rule.right_hash);
+      if (left == kNoToken || right == kNoToken) {
+        return Malformed(fmt::format("{}: expected tokens of the vocabulary, found {}", Place(rule.index),
+                                     JsonQuote(left == kNoToken ? rule.left : rule.right)));
+      }
+      // The product is looked up once all options are known (a prefix may have to be cut off).
+      fields_.rules.push_back({left, right, kNoToken, rule.index});
     }
-    // The product is looked up once all options are known (a prefix may have to be cut off).
-    fields_.rules.push_back({left_id, right_id, kNoToken, static_cast<uint32_t>(index)});
+    waiting_.clear();
     return Status();
   }
 
@@ -350,16 +373,26 @@ class Reader {
   }
 
   Status FindProducts(size_t prefix_bytes) {
-    std::string product;
-    for (size_t i = 0; i < fields_.rules.size(); ++i) {
-      MergeRule& rule = fields_.rules[i];
-      const std::string_view right = parts_.vocabulary->Text(rule.right);
-      product = parts_.vocabulary->Text(rule.left);
-      product += right.substr(std::min(prefix_bytes, right.size()));
-      rule.result = parts_.vocabulary->Find(product);
-      if (rule.result == kNoToken) {
-        return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(rule.rank),
-                                     JsonQuote(product)));
+    std::array<std::string, kLookupBlock> products;
+    std::array<uint64_t, kLookupBlock> hashes;
+    const Vocabulary& vocabulary = *parts_.vocabulary;
+    for (size_t begin = 0; begin < fields_.rules.size(); begin += kLookupBlock) {
+      const size_t count = std::min(kLookupBlock, fields_.rules.size() - begin);
+      for (size_t i = 0; i < count; ++i) {
+        const MergeRule& rule = fields_.rules[begin + i];
+        const std::string_view right = vocabulary.Text(rule.right);
+        products[i] = vocabulary.Text(rule.left);
+        products[i] += right.substr(std::min(prefix_bytes, right.size()));
+        hashes[i] = HashBytes(products[i]);
+        vocabulary.Prefetch(hashes[i]);
+      }
+      for (size_t i = 0; i < count; ++i) {
+        MergeRule& rule = fields_.rules[begin + i];
+        rule.result = vocabulary.Find(products[i], hashes[i]);
+        if (rule.result == kNoToken) {
+          return Malformed(fmt::format("{}: expected its product in the vocabulary, found no {}", Place(rule.rank),
+                                       JsonQuote(products[i])));
+        }
       }
     }
     return Status();
@@ -381,6 +414,7 @@ class Reader {
   const std::string_view what_;
   Json parts_json_{Json::Object{}};
   ModelFields fields_;
+  std::vector<WaitingRule> waiting_;
   PipelineParts parts_;
 };
 

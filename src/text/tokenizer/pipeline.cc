@@ -96,7 +96,7 @@ std::string PipelineTokenizer::Decode(std::span<const TokenId> ids, SkipSpecials
   const std::unique_ptr<DecodeRun> run = parts_.decoder.NewRun();
   for (const TokenId id : ids) {
     const std::string_view token = TokenText(id);
-    if (token.empty() && !parts_.vocabulary->Contains(id)) continue;
+    if (token.data() == nullptr) continue;
     if (skip_specials == SkipSpecials::kYes && IsSpecial(id)) continue;
     run->Push(token, text);
   }
@@ -152,7 +152,7 @@ std::string StreamDecoder::Push(TokenId id) {
   std::string text;
   if (skip_specials_ == SkipSpecials::kYes && tokenizer_.IsSpecial(id)) return text;
   const std::string_view token = tokenizer_.TokenText(id);
-  if (!token.empty()) run_->Push(token, text);
+  if (token.data() != nullptr) run_->Push(token, text);
   return text;
 }
 

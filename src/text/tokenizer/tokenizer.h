@@ -46,7 +46,8 @@ class Tokenizer {
   // Ids outside the vocabulary decode to nothing.
   virtual std::string Decode(std::span<const TokenId> ids, SkipSpecials skip_specials) const = 0;
 
-  // The token's own text as the file spells it (byte-level tokens in their visible form). Empty for unknown ids.
+  // The token's own text as the file spells it (byte-level tokens in their visible form). Without data for unknown ids;
+  // a token whose text is empty has data.
   virtual std::string_view TokenText(TokenId id) const = 0;
   virtual std::optional<TokenId> FindToken(std::string_view token_text) const = 0;
 
