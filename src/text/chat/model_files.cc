@@ -1,13 +1,10 @@
 // The template and special tokens that a model folder publishes.
 #include <fmt/format.h>
 
-#include <sys/stat.h>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
+#include <utility>
 
+#include "base/read_file.h"
 #include "text/chat/chat_template.h"
 
 namespace nunspark::text {
@@ -18,22 +15,11 @@ constexpr int64_t kMaxFileBytes = 64 << 20;
 
 // nullopt when there is no such file.
 Result<std::optional<std::string>> ReadTextFile(const std::string& path) {
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<std::string>();
-    return IoError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  }
-  if (!S_ISREG(info.st_mode)) return DataLossError(fmt::format("{}: expected a file, found something else", path));
-  if (info.st_size > kMaxFileBytes) {
-    return DataLossError(
-        fmt::format("{}: {} bytes is too large, expected at most {}", path, info.st_size, kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file || static_cast<int64_t>(text.size()) != info.st_size) {
-    return IoError(fmt::format("{}: cannot be read (or changed while it was read)", path));
-  }
-  return std::optional<std::string>(std::move(text));
+  Result<std::string> text = ReadRegularFile(
+      path, {.max_bytes = kMaxFileBytes, .limit_reason = "the most that a chat template or tokenizer config may have"});
+  if (text.ok()) return std::optional<std::string>(std::move(text).value());
+  if (text.status().code() == StatusCode::kNotFound) return std::optional<std::string>();
+  return text.status();
 }
 
 // A null Json when there is no such file.

@@ -23,8 +23,8 @@ class PercentFormatter {
   PercentFormatter(Runtime& runtime, const Value& format, const Value& arguments)
       : runtime_(runtime), format_(Text(format)), markup_(IsMarkup(format)), arguments_(arguments) {
     // What Python takes for a mapping: anything with [] but tuples and strings.
-    is_mapping_ =
-        arguments.is_dict() || arguments.is_list() || arguments.kind() == Kind::kRange || arguments.is_undefined();
+    is_mapping_ = arguments.is_dict() || arguments.is_list() || arguments.kind() == Kind::kRange ||
+                  arguments.kind() == Kind::kSelf || arguments.is_undefined();
   }
   Value Run();
 
