@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/read_file.h"
 #include "formats/config.h"
 #include "formats/content_hash.h"
 #include "formats/json_fields.h"
@@ -59,7 +60,7 @@ Status CheckFolder(const std::string& folder) {
 }
 
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, max_bytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = max_bytes}));
   if (IsLfsPointer(text)) return LfsPointerError(path);
   return ParseJson(text, path);
 }
@@ -202,7 +203,7 @@ std::string SourceHash(const TensorIndex& index) {
 }
 
 Status ReadPack(const std::string& path, Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxManifestBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = kMaxManifestBytes}));
   ASSIGN_OR_RETURN(checkpoint.manifest, ParseManifest(text, path));
   checkpoint.config = checkpoint.manifest->config;
   checkpoint.source_hash = checkpoint.manifest->source_hash;

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -83,6 +82,14 @@ Result<File> File::Create(const std::string& path) {
   return file;
 }
 
+Result<File> File::OpenWrite(const std::string& path) {
+  File file;
+  file.path_ = path;
+  file.fd_ = OpenFd(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+  if (file.fd_ < 0) return ErrnoStatus(errno, "creating", path);
+  return file;
+}
+
 Status File::ReadAt(int64_t offset, std::span<uint8_t> out) const {
   CHECK(is_open());
   CHECK(offset >= 0);
@@ -149,29 +156,6 @@ Result<int64_t> File::Size() const {
   return static_cast<int64_t>(info.st_size);
 }
 
-std::string ErrnoText(int error) {
-  // The GNU functions: thread-safe and independent of the locale.
-  const char* const text = ::strerrordesc_np(error);
-  const char* const name = ::strerrorname_np(error);
-  if (text == nullptr || name == nullptr) return fmt::format("error {}", error);
-  return fmt::format("{} ({})", text, name);
-}
-
-Status ErrnoStatus(int error, std::string_view action, std::string_view path) {
-  std::string message = fmt::format("{} {} failed: {}", action, path, ErrnoText(error));
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR: return NotFoundError(std::move(message));
-    case EACCES:
-    case EPERM:
-    case EROFS: return PermissionError(std::move(message));
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG: return ResourceExhaustedError(std::move(message));
-    default: return IoError(std::move(message));
-  }
-}
-
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : file_(std::move(other.file_)), path_(std::move(other.path_)), bytes_(other.bytes_) {}
 
@@ -213,33 +197,6 @@ Status AtomicFile::Commit() {
   if (::rename(file_.path().c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, "renaming to", path_);
   file_.Close();  // the name is the new file's now: nothing to remove any more
   return SyncFolder(ParentFolder(path_));
-}
-
-Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
-  const int fd = OpenFd(path, O_RDONLY);
-  if (fd < 0) return ErrnoStatus(errno, "opening", path);
-  const std::unique_ptr<const int, void (*)(const int*)> closer(&fd, [](const int* open) { ::close(*open); });
-  std::string content;
-  struct stat info = {};
-  // One byte beyond the size, so that the end is seen without growing. Sizes in /proc are 0; pipes have none.
-  if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    content.reserve(static_cast<size_t>(std::clamp<int64_t>(info.st_size, 0, max_bytes)) + 1);
-  }
-  size_t done = 0;
-  while (true) {
-    if (done == content.size()) content.resize(std::max(content.capacity(), done + 4096));
-    const ssize_t got = ::read(fd, content.data() + done, std::min(content.size() - done, size_t{1} << 30));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, "reading", path);
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-    if (static_cast<int64_t>(done) > max_bytes) {
-      return ResourceExhaustedError(
-          fmt::format("{} is larger than {} bytes, the most that is read of such a file", path, max_bytes));
-    }
-  }
-  content.resize(done);
-  return content;
 }
 
 Status WriteFileAtomically(const std::string& path, std::string_view content) {

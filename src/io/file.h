@@ -1,4 +1,4 @@
-// Files: RAII descriptors, whole reads, durable atomic writes.
+// Files: RAII descriptors, durable atomic writes. Whole reads are in base/read_file.h.
 #ifndef NUNSPARK_IO_FILE_H_
 #define NUNSPARK_IO_FILE_H_
 
@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+// What works with files reports errno and reads some of them whole.
+#include "base/errno_status.h"
+#include "base/read_file.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -28,6 +31,9 @@ class File {
   static Result<File> OpenRead(const std::string& path, ReadMode mode = ReadMode::kBuffered);
   // Creates or truncates.
   static Result<File> Create(const std::string& path);
+  // Creates, or opens and keeps what is there, to read and write. Refuses a symbolic link (kIo, ELOOP): it could lead
+  // anywhere.
+  static Result<File> OpenWrite(const std::string& path);
 
   // Reads exactly out.size() bytes at `offset`, retrying on EINTR and short reads.
   // Errors: kDataLoss when the file ends first (expected and found size); kIo with errno, offset and length.
@@ -47,13 +53,6 @@ class File {
   int fd_ = -1;
   std::string path_;
 };
-
-// "Input/output error (EIO)".
-std::string ErrnoText(int error);
-
-// The status of a failed system call: "<action> <path> failed: <errno text>" with the code that fits the errno
-// (kNotFound, kPermission, kResourceExhausted for full disks and quotas, else kIo).
-Status ErrnoStatus(int error, std::string_view action, std::string_view path);
 
 // A file that appears under its name only when it is complete. Move-only; without Commit the destructor removes the
 // temporary file, so a failure leaves the old file as it was.
@@ -80,9 +79,6 @@ class AtomicFile {
   std::string path_;
   int64_t bytes_ = 0;
 };
-
-// Whole small files, pipes included. `max_bytes` guards against being pointed at something huge (kResourceExhausted).
-Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 // Temporary file beside it, fsync, rename, fsync of the folder: the file is either the old one or all of the new one.
 Status WriteFileAtomically(const std::string& path, std::string_view content);

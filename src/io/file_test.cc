@@ -3,9 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -38,6 +36,23 @@ TEST(File, ReadsBackWhatItWrote) {
   std::string text(4, ' ');
   ASSERT_TRUE(again->ReadAt(2, {reinterpret_cast<uint8_t*>(text.data()), text.size()}).ok());
   EXPECT_EQ(text, "cwor");
+}
+
+TEST(File, OpenWriteKeepsWhatIsThereAndFollowsNoLink) {
+  const TestFolder folder;
+  {
+    Result<File> made = File::OpenWrite(folder.Path("a"));
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    ASSERT_TRUE(made->WriteAt(0, Bytes("hello")).ok());
+  }
+  Result<File> again = File::OpenWrite(folder.Path("a"));
+  ASSERT_TRUE(again.ok());
+  ASSERT_TRUE(again->WriteAt(0, Bytes("J")).ok());
+  std::string text(5, ' ');
+  ASSERT_TRUE(again->ReadAt(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}).ok());
+  EXPECT_EQ(text, "Jello");
+  ASSERT_EQ(::symlink(folder.Path("a").c_str(), folder.Path("link").c_str()), 0);
+  EXPECT_THAT(File::OpenWrite(folder.Path("link")).status().message(), HasSubstr("ELOOP"));
 }
 
 TEST(File, ReadPastTheEndSaysWhereTheFileEnds) {
@@ -85,16 +100,6 @@ TEST(File, FullDiskIsResourceExhausted) {
   EXPECT_EQ(status.message(), "write of 4 bytes at 0 to /dev/full failed: No space left on device (ENOSPC)");
 }
 
-TEST(File, ErrnosBecomeTheirCodes) {
-  EXPECT_EQ(ErrnoText(EIO), "Input/output error (EIO)");
-  EXPECT_EQ(ErrnoText(99999), "error 99999");
-  EXPECT_EQ(ErrnoStatus(EACCES, "opening", "x").code(), StatusCode::kPermission);
-  EXPECT_EQ(ErrnoStatus(EROFS, "opening", "x").code(), StatusCode::kPermission);
-  EXPECT_EQ(ErrnoStatus(ENOTDIR, "opening", "x").code(), StatusCode::kNotFound);
-  EXPECT_EQ(ErrnoStatus(EDQUOT, "opening", "x").code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(ErrnoStatus(EIO, "opening", "x").code(), StatusCode::kIo);
-}
-
 TEST(AtomicFile, ReplacesOnlyOnCommit) {
   const TestFolder folder;
   const std::string path = folder.Write("a", "old");
@@ -119,38 +124,6 @@ TEST(AtomicFile, ReplacesOnlyOnCommit) {
 TEST(AtomicFile, FailsCleanlyWhenTheFolderIsMissing) {
   const Status status = WriteFileAtomically("/nonexistent/folder/file", "x");
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-}
-
-TEST(ReadWholeFile, StopsAtItsLimit) {
-  const TestFolder folder;
-  const std::string path = folder.Write("a", "12345");
-  EXPECT_EQ(*ReadWholeFile(path, 5), "12345");
-  const Status status = ReadWholeFile(path, 4).status();
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.message(), HasSubstr("larger than 4 bytes"));
-}
-
-TEST(ReadWholeFile, ReadsFilesWithoutASize) {
-  EXPECT_THAT(*ReadWholeFile("/proc/self/status"), HasSubstr("VmPeak"));
-  const TestFolder folder;
-  const std::string pipe = folder.Path("pipe");
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const std::string sent = RandomBytes(300'000, 1);
-  std::thread writer([&] {
-    FILE* const out = std::fopen(pipe.c_str(), "wb");
-    std::fwrite(sent.data(), 1, sent.size(), out);
-    std::fclose(out);
-  });
-  EXPECT_EQ(*ReadWholeFile(pipe), sent);
-  writer.join();
-}
-
-TEST(ReadWholeFile, ReadsEverySizeNearItsBuffers) {
-  const TestFolder folder;
-  for (const size_t size : {0, 1, 4095, 4096, 4097, 100'000}) {
-    const std::string content = RandomBytes(size, 2);
-    EXPECT_EQ(*ReadWholeFile(folder.Write("a", content)), content) << size;
-  }
 }
 
 TEST(Folders, ListsNamesInOrder) {

@@ -1,20 +1,18 @@
 #include "pack/journal.h"
 
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/read_file.h"
 #include "formats/content_hash.h"
-#include "io/file.h"
 
 namespace nunspark {
 namespace {
@@ -49,37 +47,14 @@ std::optional<JournalEntry> ParseEntry(std::string_view payload) {
 
 }  // namespace
 
-Journal::Journal(Journal&& other) noexcept { *this = std::move(other); }
-
-Journal& Journal::operator=(Journal&& other) noexcept {
-  if (this != &other) {
-    Close();
-    fd_ = std::exchange(other.fd_, -1);
-    path_ = std::move(other.path_);
-    identity_ = std::move(other.identity_);
-    finished_ = std::move(other.finished_);
-    bytes_ = other.bytes_;
-  }
-  return *this;
-}
-
-Journal::~Journal() { Close(); }
-
-void Journal::Close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-}
-
 Result<Journal> Journal::Open(const std::string& path) {
   Journal journal;
-  journal.path_ = path;
-  do {
-    journal.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  } while (journal.fd_ < 0 && errno == EINTR);
-  if (journal.fd_ < 0) return ErrnoStatus(errno, "creating", path);
+  ASSIGN_OR_RETURN(journal.file_, File::OpenWrite(path));
+  const int fd = journal.file_.fd();
   const auto in_use = [&] {
     return InvalidArgumentError(fmt::format("{} is in use: another process is packing into this folder", path));
   };
-  if (::flock(journal.fd_, LOCK_EX | LOCK_NB) != 0) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return in_use();
     // File systems without locks: go on, a second packer is the rarer trouble.
     if (errno != ENOLCK && errno != ENOTSUP && errno != EINVAL) return ErrnoStatus(errno, "locking", path);
@@ -87,10 +62,10 @@ Result<Journal> Journal::Open(const std::string& path) {
   // Between open and lock the holder may have finished and removed the file.
   struct stat mine = {};
   struct stat named = {};
-  if (::fstat(journal.fd_, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
+  if (::fstat(fd, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
     return in_use();
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   RETURN_IF_ERROR(journal.Read(text));
   return journal;
 }
@@ -105,11 +80,11 @@ Status Journal::Read(const std::string& text) {
       return Status();
     }
     return InvalidArgumentError(
-        fmt::format("{} is not the journal of a pack; expected it to begin with \"{}\"", path_, kHead));
+        fmt::format("{} is not the journal of a pack; expected it to begin with \"{}\"", file_.path(), kHead));
   }
   if (!head->starts_with(kHead)) {
     return InvalidArgumentError(
-        fmt::format("{} is not the journal of a pack of this version; remove its folder", path_));
+        fmt::format("{} is not the journal of a pack of this version; remove its folder", file_.path()));
   }
   identity_ = head->substr(kHead.size());
   while (const std::optional<std::string_view> payload = TakeLine(rest)) {
@@ -125,7 +100,7 @@ Status Journal::Start(const std::string& identity) {
   identity_ = identity;
   finished_.clear();
   bytes_ = 0;
-  if (::ftruncate(fd_, 0) != 0) return ErrnoStatus(errno, "emptying", path_);
+  RETURN_IF_ERROR(file_.Truncate(0));
   return Write(Line(fmt::format("{}{}", kHead, identity)));
 }
 
@@ -139,15 +114,8 @@ Status Journal::Append(const std::vector<JournalEntry>& entries) {
 }
 
 Status Journal::Write(const std::string& text) {
-  CHECK(fd_ >= 0);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t put = ::pwrite(fd_, text.data() + done, text.size() - done, bytes_ + static_cast<int64_t>(done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return ErrnoStatus(put < 0 ? errno : EIO, "writing", path_);
-    done += static_cast<size_t>(put);
-  }
-  if (::fdatasync(fd_) != 0) return ErrnoStatus(errno, "fsync of", path_);
+  RETURN_IF_ERROR(file_.WriteAt(bytes_, std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size())));
+  RETURN_IF_ERROR(file_.Sync());
   bytes_ += static_cast<int64_t>(text.size());
   return Status();
 }

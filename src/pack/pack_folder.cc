@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "base/read_file.h"
 #include "formats/checksums.h"
 #include "formats/manifest.h"
 #include "formats/tensor_index.h"
@@ -37,7 +38,7 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
     return InvalidArgumentError(
         fmt::format("{} already holds a pack, {}; choose another output folder or remove it", out, reason));
   };
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   Result<Manifest> manifest = ParseManifest(text, path);
   if (!manifest.ok()) return refuse("but not one that can be used (" + manifest.status().message() + ")");
   if (manifest->source_hash != plan.manifest.source_hash) {
@@ -53,7 +54,7 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
     return refuse("which is damaged (" + damage.message() + ")");
   }
   const std::string checksums_path = JoinPath(out, kChecksumsFile);
-  const Result<std::string> checksums_text = ReadWholeFile(checksums_path);
+  const Result<std::string> checksums_text = ReadRegularFile(checksums_path);
   if (!checksums_text.ok()) return refuse("which is damaged (" + checksums_text.status().message() + ")");
   const Result<std::vector<FileChecksum>> checksums = ParseChecksums(*checksums_text, checksums_path);
   if (!checksums.ok()) return refuse("which is damaged (" + checksums.status().message() + ")");

@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
+#include "base/read_file.h"
 #include "formats/config.h"
 #include "formats/content_hash.h"
 #include "formats/safetensors.h"
@@ -27,7 +29,6 @@ constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
 // Half of what other readers accept (kMaxSafetensorsHeaderBytes), because sizes are estimated from above anyway.
 constexpr int64_t kSplitHeaderBytes = kMaxSafetensorsHeaderBytes / 2;
 
-int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 // Bytes of a tensor's entry in a header, at most.
 int64_t HeaderEntryBytes(const ManifestTensor& tensor) {
@@ -81,7 +82,7 @@ Status Planner::Run() {
 // Checkpoint::config is the outcome of the first of them.
 Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = kMaxConfigBytes}));
   ASSIGN_OR_RETURN(plan_.manifest.config, ParseJson(text, path));
   ASSIGN_OR_RETURN(const Json normalised, NormalizeConfig(plan_.manifest.config, path));
   if (normalised == checkpoint_.config) return Status();
@@ -134,12 +135,12 @@ void Planner::PlanRecord(const PieceLayout& piece) {
   record.tensors.reserve(piece.parts.size());
   int64_t at = 0;
   for (const TensorSlice& part : piece.parts) {
-    at = RoundUp(at, kPackTensorAlignment);
+    at = AlignUp(at, kPackTensorAlignment);
     record.tensors.push_back(
         {.name = part.name, .dtype = part.dtype, .shape = part.shape, .offset = at, .bytes = part.bytes});
     at += part.bytes;
   }
-  record.bytes = std::max(RoundUp(at, plan_.manifest.alignment), plan_.manifest.alignment);
+  record.bytes = std::max(AlignUp(at, plan_.manifest.alignment), plan_.manifest.alignment);
 }
 
 void Planner::AssignFiles() {

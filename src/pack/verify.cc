@@ -3,9 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,12 +11,14 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/mapped_memory.h"
+#include "base/read_file.h"
 #include "formats/checksums.h"
 #include "formats/content_hash.h"
 #include "formats/manifest.h"
 #include "formats/safetensors.h"
 #include "io/file.h"
+#include "io/queue_file.h"
 #include "pack/source_reader.h"
 
 namespace nunspark {
@@ -39,7 +39,7 @@ struct PackFile {
 
   Status Read(int64_t offset, std::span<uint8_t> out) const {
     const int64_t bits = offset | static_cast<int64_t>(out.size());
-    if (direct.is_open() && bits % kDirectAlignment == 0 && direct.ReadAt(offset, out).ok()) return Status();
+    if (direct.is_open() && bits % kDirectAlignment == 0) return direct.ReadAt(offset, out);
     RETURN_IF_ERROR(buffered.ReadAt(offset, out));
     DropFromCache(buffered, offset, static_cast<int64_t>(out.size()));
     return Status();
@@ -48,12 +48,9 @@ struct PackFile {
 
 class Verifier {
  public:
-  Verifier(const std::string& folder, const VerifyProgress& progress)
-      : folder_(folder),
-        progress_(progress),
-        buffer_(static_cast<uint8_t*>(std::aligned_alloc(kDirectAlignment, kBufferBytes)), &std::free) {
-    CHECK(buffer_ != nullptr);
-  }
+  // `buffer`: kBufferBytes.
+  Verifier(const std::string& folder, const VerifyProgress& progress, MappedMemory buffer)
+      : folder_(folder), progress_(progress), buffer_(std::move(buffer)) {}
 
   Result<VerifyReport> Run();
 
@@ -74,7 +71,7 @@ class Verifier {
 
   const std::string& folder_;
   const VerifyProgress& progress_;
-  std::unique_ptr<uint8_t, decltype(&std::free)> buffer_;
+  const MappedMemory buffer_;
   std::vector<std::string> names_;  // what is in the folder
   std::optional<Manifest> manifest_;
   std::map<std::string, std::vector<const ManifestPiece*>> records_;  // file -> its records by offset
@@ -118,7 +115,7 @@ Status Verifier::ReadDescriptions() {
 
 Status Verifier::ReadManifest() {
   const std::string path = JoinPath(folder_, kManifestFile);
-  Result<std::string> text = ReadWholeFile(path);
+  Result<std::string> text = ReadRegularFile(path);
   Result<Manifest> manifest = text.ok() ? ParseManifest(*text, path) : Result<Manifest>(text.status());
   if (!manifest.ok()) {
     // Another format is not damage - unless the checksum file says that this one was ours.
@@ -142,7 +139,7 @@ Status Verifier::ReadManifest() {
 
 void Verifier::ReadChecksums() {
   const std::string path = JoinPath(folder_, kChecksumsFile);
-  const Result<std::string> text = ReadWholeFile(path);
+  const Result<std::string> text = ReadRegularFile(path);
   const Result<std::vector<FileChecksum>> files =
       text.ok() ? ParseChecksums(*text, path) : Result<std::vector<FileChecksum>>(text.status());
   if (!files.ok()) {
@@ -215,9 +212,10 @@ Status Verifier::CheckFile(const std::string& name) {
     return Status();
   }
   PackFile file{.name = name, .bytes = *bytes, .buffered = std::move(opened).value(), .direct = File()};
-  if (Result<File> direct = File::OpenRead(path, ReadMode::kDirect); direct.ok()) {
-    file.direct = std::move(direct).value();
-  }
+  // Whether the file system serves direct reads is decided once, by a read: later a direct read that fails is a
+  // problem of the drive, and the page cache must not hide it.
+  Result<std::vector<QueueFile>> probed = OpenQueueFiles({path}, DirectIo::kTry);
+  if (probed.ok() && probed->front().direct) file.direct = std::move(probed->front().file);
   // What is read through the cache after all should come from the drive too.
   (void)::posix_fadvise(file.buffered.fd(), 0, 0, POSIX_FADV_DONTNEED);
   if (const std::optional<int64_t> whole = WholeSize(name); whole.has_value() && *whole != *bytes) {
@@ -304,7 +302,7 @@ Status Verifier::Checksum(const PackFile& file, std::string_view what, int64_t o
   ContentHash hash;
   for (int64_t done = 0; done < bytes;) {
     const int64_t part = std::min(bytes - done, kBufferBytes);
-    const std::span<uint8_t> data(buffer_.get(), static_cast<size_t>(part));
+    const std::span<uint8_t> data(buffer_.data(), static_cast<size_t>(part));
     if (const Status read = file.Read(offset + done, data); !read.ok()) {
       intact = false;
       Problem(file.name, what, "readable", read.message());
@@ -330,7 +328,8 @@ std::string ProblemText(const VerifyProblem& problem) {
 }
 
 Result<VerifyReport> Verify(const std::string& folder, const VerifyProgress& progress) {
-  return Verifier(folder, progress).Run();
+  ASSIGN_OR_RETURN(MappedMemory buffer, MappedMemory::Create(kBufferBytes, "reading the pack", "free some memory"));
+  return Verifier(folder, progress, std::move(buffer)).Run();
 }
 
 }  // namespace nunspark

@@ -1,65 +1,19 @@
 #include "text/tokenizer/text_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "base/read_file.h"
+
 namespace nunspark::text {
 namespace {
 
-Status SystemError(const std::string& path, std::string_view what, int error) {
-  const std::string message = fmt::format("{}: {} failed: {}", path, what, std::strerror(error));
-  if (error == ENOENT || error == ENOTDIR) return NotFoundError(message);
-  if (error == EACCES || error == EPERM) return PermissionError(message);
-  return IoError(message);
-}
-
-Status TooLarge(const std::string& path, int64_t bytes_max, int64_t bytes) {
-  return ResourceExhaustedError(
-      fmt::format("{}: expected at most {} bytes in a tokenizer file, found {} or more", path, bytes_max, bytes));
-}
-
-class FileHandle {
- public:
-  explicit FileHandle(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~FileHandle() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  const int descriptor_;
-};
-
-Result<std::string> ReadAll(const std::string& path, const TextFileOptions& options) {
-  const FileHandle file(path);
-  if (file.get() < 0) return SystemError(path, "open", errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return SystemError(path, "stat", errno);
-  if (!S_ISREG(info.st_mode)) return InvalidArgumentError(fmt::format("{}: expected a regular file", path));
-  if (info.st_size > options.bytes_max) return TooLarge(path, options.bytes_max, info.st_size);
-  std::string bytes;
-  bytes.reserve(static_cast<size_t>(info.st_size) + options.padding);
-  bytes.resize(static_cast<size_t>(info.st_size));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t count = ::read(file.get(), bytes.data() + done, bytes.size() - done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return SystemError(path, "read", errno);
-    if (count == 0) break;  // the file shrank
-    done += static_cast<size_t>(count);
-  }
-  bytes.resize(done);
-  return bytes;
-}
+constexpr std::string_view kLimitReason = "the most that a tokenizer file may have";
 
 bool IsGzip(std::string_view bytes) { return bytes.size() >= 3 && bytes.starts_with("\x1F\x8B\x08"); }
 
@@ -101,7 +55,8 @@ Result<std::string> Gunzip(const std::string& path, std::string packed, const Te
     const int code = inflate(&stream, Z_NO_FLUSH);
     bytes.resize(done + step - stream.avail_out);
     if (static_cast<int64_t>(bytes.size()) > options.bytes_max) {
-      return TooLarge(path, options.bytes_max, static_cast<int64_t>(bytes.size()));
+      return ResourceExhaustedError(
+          fmt::format("{} unpacks to more than {} bytes, {}", path, options.bytes_max, kLimitReason));
     }
     if (code == Z_STREAM_END) break;
     if (code != Z_OK || (stream.avail_in == 0 && stream.avail_out != 0)) {
@@ -116,8 +71,12 @@ Result<std::string> Gunzip(const std::string& path, std::string packed, const Te
 }  // namespace
 
 Result<std::string> ReadTextFile(const std::string& path, const TextFileOptions& options) {
-  ASSIGN_OR_RETURN(std::string bytes, ReadAll(path, options));
-  if (!IsGzip(bytes)) return bytes;
+  ASSIGN_OR_RETURN(std::string bytes,
+                   ReadRegularFile(path, {.max_bytes = options.bytes_max, .limit_reason = kLimitReason}));
+  if (!IsGzip(bytes)) {
+    bytes.reserve(bytes.size() + options.padding);
+    return bytes;
+  }
   return Gunzip(path, std::move(bytes), options);
 }
 
