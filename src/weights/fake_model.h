@@ -200,6 +200,15 @@ class FakeQueueControl {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return static_cast<int64_t>(submitted_.size()) >= count; });
   }
+  // Waits until the reader has been woken so many times since the start.
+  void AwaitWakes(int64_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return wakes_ >= count; });
+  }
+  int64_t Wakes() const {
+    const std::lock_guard lock(mutex_);
+    return wakes_;
+  }
   bool IsGone() const {
     const std::lock_guard lock(mutex_);
     return gone_;
@@ -226,6 +235,7 @@ class FakeQueueControl {
   std::condition_variable changed_;
   Filter held_;
   bool woken_ = false;
+  int64_t wakes_ = 0;
   bool shuffled_ = false;
   bool gone_ = false;
   std::mt19937 random_;
@@ -271,7 +281,10 @@ class FakeReadQueue final : public ReadQueue {
   }
 
   void Wake() override {
-    control_->Set([&] { control_->woken_ = true; });
+    control_->Set([&] {
+      control_->woken_ = true;
+      ++control_->wakes_;
+    });
   }
   std::string Description() const override { return "fake"; }
   std::string FallbackReason() const override { return "no drive"; }

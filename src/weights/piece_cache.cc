@@ -107,6 +107,7 @@ class Cache final : public PieceCache {
 
   mutable std::mutex mutex_;
   EventCount changed_;  // a read has completed or a slot has become free
+  bool closing_ = false;
   int32_t sleepers_ = 0;
   int32_t starved_ = 0;  // those of them that wait for a slot: it must not go to a prefetch
   bool kick_ = false;    // reads were queued: the driver wants to know, once the lock is free
@@ -127,8 +128,12 @@ class Cache final : public PieceCache {
 };
 
 Cache::~Cache() {
-  for (const Piece& piece : pieces_) CHECK(piece.leases == 0);
-  driver_.reset();  // waits for what is in flight: it writes into memory_
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Piece& piece : pieces_) CHECK(piece.leases == 0);
+    closing_ = true;
+  }
+  driver_.reset();  // waits for what is in flight: it writes into memory_, and OnRead is still called
 }
 
 Status Cache::Open(std::unique_ptr<ReadQueue> queue) {
@@ -381,6 +386,7 @@ void Cache::OnRead(int32_t job, const Status& status) {
     const PieceId id = job;
     Piece& piece = At(id);
     CHECK(piece.state == State::kFilling);
+    if (closing_) return;  // nobody is there to want anything, and the driver takes no more
     if (status.ok()) {
       piece.state = State::kResident;
       KindStats* const kind = StatsOf(id);

@@ -431,6 +431,23 @@ TEST(PieceCache, DestructorWaitsForReadsInFlight) {
   release.join();
 }
 
+// A failed read gives its slot back, and a slot is what the other announced experts wait for.
+TEST(PieceCache, DestructorStartsNothingWhenReadsFail) {
+  Harness h({.expert_slots = 2});
+  h.control->Hold();
+  h.control->SetFault([](const ReadRequest&) { return IoError("EIO"); });
+  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  h.control->AwaitSubmitted(h.opened_requests + 2);
+  // Both reads are with the queue, so only the destructor wakes the reader.
+  std::thread release([&, wakes = h.control->Wakes()] {
+    h.control->AwaitWakes(wakes + 1);
+    h.control->Release();
+  });
+  h.cache.reset();
+  release.join();
+  EXPECT_EQ(h.control->SubmittedCount(), h.opened_requests + 2);
+}
+
 TEST(PieceCache, DemandGoesBeforePrefetch) {
   Harness h({.model = {.layers = 3, .core_bytes = 12 << 20}, .pinned_cores = 3});
   h.control->HoldIf(RequestsOf(h.Core(1)));
