@@ -1,5 +1,3 @@
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
+#include "base/thread_signals.h"
 #include "io/queue_backends.h"
 #include "io/read_splitter.h"
 
@@ -88,11 +86,7 @@ class PreadQueue final : public ReadQueue {
 };
 
 Status PreadQueue::Start(int threads) {
-  // Signals are the main thread's business; here they would only interrupt reads.
-  sigset_t all;
-  sigset_t old;
-  sigfillset(&all);
-  CHECK(pthread_sigmask(SIG_SETMASK, &all, &old) == 0);
+  const BlockedSignals blocked;
   std::string error;
   try {
     threads_.reserve(static_cast<size_t>(threads));
@@ -101,7 +95,6 @@ Status PreadQueue::Start(int threads) {
     // Fewer threads than wished are slower but right.
     error = failure.what();
   }
-  CHECK(pthread_sigmask(SIG_SETMASK, &old, nullptr) == 0);
   if (threads_.empty()) return ResourceExhaustedError(fmt::format("no thread for reading could be started: {}", error));
   return Status();
 }

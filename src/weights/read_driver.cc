@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/thread_signals.h"
 
 namespace nunspark {
 namespace {
@@ -18,6 +19,7 @@ constexpr int32_t kPrefetchChunks = 4;
 
 ReadDriver::ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnDone on_done)
     : queue_(std::move(queue)), on_done_(std::move(on_done)), jobs_(static_cast<size_t>(jobs)) {
+  const BlockedSignals blocked;
   thread_ = std::thread([this] { Run(); });
 }
 
