@@ -1,13 +1,11 @@
 #include "kv/kv_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
-#include "base/size.h"
 
 namespace nunspark {
 namespace {
@@ -19,7 +17,7 @@ int64_t HalfBlockBytes(const KvLayerShape& layer, FloatType type) {
 int64_t MaxBlockBytes(std::span<const KvLayerShape> layers, FloatType type) {
   int64_t bytes = 0;
   for (const KvLayerShape& layer : layers) bytes = std::max(bytes, 2 * HalfBlockBytes(layer, type));
-  return (bytes + 63) / 64 * 64;
+  return AlignUp(bytes, 64);
 }
 
 int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1) / kKvBlockPositions; }
@@ -34,22 +32,13 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers,
   std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), type));
   pool->block_bytes_ = MaxBlockBytes(pool->layers_, type);
   pool->total_blocks_ = BlocksOf(positions) * static_cast<int64_t>(pool->layers_.size());
-  pool->bytes_ = std::max<int64_t>(pool->block_bytes_ * pool->total_blocks_, 1);
-  void* const memory =
-      mmap(nullptr, static_cast<size_t>(pool->bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return ResourceExhaustedError(fmt::format("the system refuses {} for the KV cache of {} positions; use a shorter context",
-                                              FormatSize(pool->bytes_), positions));
-  }
-  pool->memory_ = static_cast<uint8_t*>(memory);
+  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(pool->block_bytes_ * pool->total_blocks_,
+                                                       fmt::format("the KV cache of {} positions", positions),
+                                                       "use a shorter context"));
   pool->free_.reserve(static_cast<size_t>(pool->total_blocks_));
   // Lowest addresses are handed out first, so that memory is touched only as far as it is used.
-  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i) pool->free_.push_back(pool->memory_ + i * pool->block_bytes_);
+  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i) pool->free_.push_back(pool->memory_.data() + i * pool->block_bytes_);
   return pool;
-}
-
-KvPool::~KvPool() {
-  if (memory_ != nullptr) munmap(memory_, static_cast<size_t>(bytes_));
 }
 
 uint8_t* KvPool::Take() {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mapped_memory.h"
 #include "kernels/kernels.h"
 #include "nunspark/status.h"
 
@@ -26,7 +27,6 @@ class KvPool {
   // Room for `positions` positions (rounded up to blocks) in every layer.
   // Errors: kResourceExhausted when the system refuses the memory.
   static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions);
-  ~KvPool();
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
@@ -35,7 +35,7 @@ class KvPool {
 
   FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return memory_.bytes(); }
   int64_t used_peak_bytes() const { return used_peak_blocks_ * block_bytes_; }
 
  private:
@@ -48,8 +48,7 @@ class KvPool {
 
   std::vector<KvLayerShape> layers_;
   FloatType type_;
-  uint8_t* memory_ = nullptr;
-  int64_t bytes_ = 0;
+  MappedMemory memory_;
   int64_t block_bytes_ = 0;        // of the largest layer, keys and values
   std::vector<uint8_t*> free_;
   int64_t total_blocks_ = 0;

@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/mapped_memory.h"
 #include "weights/embedding_rows.h"
 #include "weights/event_count.h"
 #include "weights/expert_slots.h"
 #include "weights/layout_helpers.h"
-#include "weights/mapped_memory.h"
 #include "weights/read_driver.h"
 
 namespace nunspark {
@@ -140,7 +140,7 @@ Status Cache::Open(std::unique_ptr<ReadQueue> queue) {
   const bool tied = layout_.hparams.tied;
   ASSIGN_OR_RETURN(memory_, MappedMemory::Create(plan_.norm_head_bytes + plan_.embed_bytes + plan_.core_region_bytes +
                                                      plan_.expert_region_bytes,
-                                                 "weights"));
+                                                 "weights", "try a smaller --budget"));
   uint8_t* next = memory_.data();
   const auto give_own = [&](PieceId id) {
     At(id).home = Home::kOwn;

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/mapped_memory.h"
 #include "quant/encoding.h"
 #include "weights/layout_helpers.h"
-#include "weights/mapped_memory.h"
 #include "weights/piece_cache.h"
 
 namespace nunspark {
@@ -46,7 +46,7 @@ class ResidentSource final : public WeightSource {
 Status ResidentSource::Load(ReadQueue& queue) {
   int64_t bytes = 0;
   for (PieceId piece = 0; piece < index_.size(); ++piece) bytes += index_.piece(piece).slot_bytes;
-  ASSIGN_OR_RETURN(memory_, MappedMemory::Create(bytes, "all weights"));
+  ASSIGN_OR_RETURN(memory_, MappedMemory::Create(bytes, "all weights", "stream them under a budget"));
 
   uint8_t* next = memory_.data();
   int64_t in_flight = 0;

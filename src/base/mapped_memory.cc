@@ -1,0 +1,68 @@
+#include "base/mapped_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "base/align.h"
+#include "base/errno_status.h"
+#include "base/size.h"
+
+namespace nunspark {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+// Null and errno when the system refuses.
+uint8_t* Map(int64_t bytes) {
+  void* const mapping =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapping == MAP_FAILED ? nullptr : static_cast<uint8_t*>(mapping);
+}
+
+void Unmap(uint8_t* begin, int64_t bytes) {
+  if (bytes > 0) (void)::munmap(begin, static_cast<size_t>(bytes));
+}
+
+// The kernel aligns to small pages: takes one huge page more and gives back what lies before and after.
+uint8_t* MapAligned(int64_t bytes) {
+  uint8_t* const mapping = Map(bytes + kHugePage);
+  if (mapping == nullptr) return nullptr;
+  const int64_t before = -static_cast<int64_t>(reinterpret_cast<uintptr_t>(mapping)) & (kHugePage - 1);
+  Unmap(mapping, before);
+  Unmap(mapping + before + bytes, kHugePage - before);
+  return mapping + before;
+}
+
+}  // namespace
+
+MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedMemory::~MappedMemory() { Unmap(data_, bytes_); }
+
+Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, std::string_view advice) {
+  MappedMemory memory;
+  if (bytes <= 0) return memory;
+  const int64_t mapped = AlignUp(bytes, ::sysconf(_SC_PAGESIZE));
+  if (bytes >= kHugeFromBytes) memory.data_ = MapAligned(mapped);
+  const bool aligned = memory.data_ != nullptr;
+  if (!aligned) memory.data_ = Map(mapped);
+  if (memory.data_ == nullptr) {
+    return ResourceExhaustedError(fmt::format("the system refuses {} for {}: {}; {}", FormatSize(bytes), what,
+                                              ErrnoText(errno), advice));
+  }
+  memory.bytes_ = bytes;
+  // A wish: without huge pages everything works, somewhat slower. Whole ones only, so that no more becomes resident
+  // than was asked for.
+  if (aligned) (void)::madvise(memory.data_, static_cast<size_t>(AlignDown(bytes, kHugePage)), MADV_HUGEPAGE);
+  return memory;
+}
+
+}  // namespace nunspark

@@ -1,0 +1,41 @@
+// MappedMemory: one anonymous mapping, in huge pages where that pays and the system allows it.
+#ifndef NUNSPARK_BASE_MAPPED_MEMORY_H_
+#define NUNSPARK_BASE_MAPPED_MEMORY_H_
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "nunspark/status.h"
+
+namespace nunspark {
+
+// Zeroed. Move-only; unmaps in the destructor. Resident where touched - in huge pages 2 MiB at a time - and never more
+// than the asked size rounded up to a small page, in resident memory as in address space.
+class MappedMemory {
+ public:
+  // Smaller regions stay in small pages: they fit a processor's address caches anyway, and those that are touched only
+  // in part would become resident as a whole.
+  static constexpr int64_t kHugeFromBytes = int64_t{8} << 20;
+
+  MappedMemory() = default;
+  MappedMemory(MappedMemory&& other) noexcept { *this = std::move(other); }
+  MappedMemory& operator=(MappedMemory&& other) noexcept;
+  ~MappedMemory();
+
+  // At least `bytes`, aligned to 4 KiB; from kHugeFromBytes on to 2 MiB where the address space has room for that.
+  // Nothing is mapped for `bytes` <= 0. Errors: kResourceExhausted: "the system refuses 5.0 GB for <what>:
+  // <errno>; <advice>".
+  static Result<MappedMemory> Create(int64_t bytes, std::string_view what, std::string_view advice);
+
+  uint8_t* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }  // as asked
+
+ private:
+  uint8_t* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_BASE_MAPPED_MEMORY_H_

@@ -1,0 +1,97 @@
+#include "base/mapped_memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/memory_info.h"
+#include "base/sanitized_testing.h"
+
+namespace nunspark {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+bool IsAligned(const void* pointer, uintptr_t unit) { return reinterpret_cast<uintptr_t>(pointer) % unit == 0; }
+
+TEST(MappedMemory, IsZeroedAlignedAndWritable) {
+  for (const int64_t bytes : {int64_t{1}, int64_t{4096}, int64_t{4097}, 2 * kMiB, 9 * kMiB + 5}) {
+    const MappedMemory memory = MappedMemory::Create(bytes, "a test", "").value();
+    EXPECT_TRUE(IsAligned(memory.data(), 4096));
+    EXPECT_EQ(memory.bytes(), bytes);
+    EXPECT_EQ(memory.data()[0], 0);
+    EXPECT_EQ(memory.data()[bytes - 1], 0);
+    memory.data()[0] = 1;
+    memory.data()[bytes - 1] = 1;
+  }
+  EXPECT_TRUE(IsAligned(MappedMemory::Create(MappedMemory::kHugeFromBytes, "a test", "").value().data(), 2 * kMiB));
+}
+
+TEST(MappedMemory, NothingIsNoMemory) {
+  const MappedMemory memory = MappedMemory::Create(0, "a test", "").value();
+  EXPECT_EQ(memory.data(), nullptr);
+  EXPECT_EQ(memory.bytes(), 0);
+}
+
+TEST(MappedMemory, MovesLeaveOneOwner) {
+  MappedMemory a = MappedMemory::Create(10 * kMiB, "a test", "").value();
+  uint8_t* const data = a.data();
+  MappedMemory b = std::move(a);
+  EXPECT_EQ(b.data(), data);
+  b = MappedMemory::Create(4096, "a test", "").value();
+  EXPECT_NE(b.data(), data);
+}
+
+// The plan counts what it asks for, so neither alignment nor huge pages may take more.
+TEST(MappedMemory, TakesNoMoreThanAsked) {
+  constexpr int64_t kBytes = 33 * kMiB + 4096;
+  const ProcessMemory before = ReadProcessMemory();
+  const MappedMemory memory = MappedMemory::Create(kBytes, "a test", "").value();
+  EXPECT_EQ(ReadProcessMemory().virtual_bytes - before.virtual_bytes, kBytes);
+  for (int64_t at = 0; at < kBytes; at += 4096) memory.data()[at] = 1;
+  const int64_t grown = ReadProcessMemory().resident_bytes - before.resident_bytes;
+  EXPECT_GE(grown, kBytes);
+  EXPECT_LE(grown, kBytes + kMiB / 2) << "and what the test itself touches";
+}
+
+TEST(MappedMemory, SmallRegionsAreResidentOnlyWhereTouched) {
+  const MappedMemory memory = MappedMemory::Create(MappedMemory::kHugeFromBytes - 4096, "a test", "").value();
+  const ProcessMemory before = ReadProcessMemory();
+  memory.data()[4 * kMiB] = 1;
+  EXPECT_LE(ReadProcessMemory().resident_bytes - before.resident_bytes, kMiB);
+}
+
+TEST(MappedMemory, RefusalSaysWhatForAndWhatToDo) {
+  const Result<MappedMemory> memory = MappedMemory::Create(int64_t{1} << 60, "the KV cache", "use a shorter context");
+  ASSERT_FALSE(memory.ok());
+  EXPECT_EQ(memory.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(memory.status().message(), HasSubstr("for the KV cache: Cannot allocate memory (ENOMEM); use a shorter"));
+}
+
+#ifndef NUNSPARK_SANITIZED
+// Runs in a child: 0 when the memory fits a limit that has no room for aligning it.
+int CreateUnderAddressLimit(int64_t bytes) {
+  const int64_t now = ReadProcessMemory().virtual_bytes;
+  const rlimit limit = {.rlim_cur = static_cast<rlim_t>(now + bytes + kMiB), .rlim_max = RLIM_INFINITY};
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+  const Result<MappedMemory> memory = MappedMemory::Create(bytes, "a test", "");
+  if (!memory.ok()) return 2;
+  memory->data()[bytes - 1] = 1;
+  return 0;
+}
+
+TEST(MappedMemoryDeathTest, FitsAnAddressSpaceWithoutRoomForAligning) {
+  EXPECT_EXIT(std::_Exit(CreateUnderAddressLimit(64 * kMiB)), ::testing::ExitedWithCode(0), "");
+}
+#endif
+
+}  // namespace
+}  // namespace nunspark
