@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/file.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -24,16 +25,11 @@ struct JournalEntry {
 // Holds the exclusive lock of its file while it lives. Move-only.
 class Journal {
  public:
-  Journal() = default;
-  Journal(Journal&& other) noexcept;
-  Journal& operator=(Journal&& other) noexcept;
-  ~Journal();
-
   // Opens or creates, locks and reads. Errors: kInvalidArgument when another process holds the lock, or when the file
   // is no journal; kPermission, kIo.
   static Result<Journal> Open(const std::string& path);
 
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const { return file_.is_open(); }
   // Of the plan whose records these are; empty while the journal is new.
   const std::string& identity() const { return identity_; }
   // Piece -> checksum of its record.
@@ -48,10 +44,8 @@ class Journal {
  private:
   Status Read(const std::string& text);
   Status Write(const std::string& text);
-  void Close();
 
-  int fd_ = -1;
-  std::string path_;
+  File file_;
   std::string identity_;
   std::map<int32_t, std::string> finished_;
   int64_t bytes_ = 0;  // of whole lines

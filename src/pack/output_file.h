@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "io/file.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -14,11 +15,6 @@ namespace nunspark {
 // Move-only; the destructor closes without a word about the data, so call Sync first. Not thread-safe.
 class OutputFile {
  public:
-  OutputFile() = default;
-  OutputFile(OutputFile&& other) noexcept;
-  OutputFile& operator=(OutputFile&& other) noexcept;
-  ~OutputFile();
-
   // Opens or creates; keeps what is there, makes the file `bytes` long and reserves its space where the file system
   // can. Errors: kResourceExhausted when the drive is full, kPermission, kIo.
   static Result<OutputFile> Open(const std::string& path, int64_t bytes);
@@ -30,14 +26,10 @@ class OutputFile {
   // Until the data is on the drive; then its pages leave the cache.
   Status Sync();
 
-  bool is_open() const { return fd_ >= 0; }
-
  private:
-  void Close();
   void WriteBehind(int64_t offset, int64_t end);
 
-  int fd_ = -1;
-  std::string path_;
+  File file_;
   int64_t started_ = 0;  // [started_, end of the last write): in the cache only
   int64_t waited_ = 0;   // [waited_, started_): on its way to the drive
 };

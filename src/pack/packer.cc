@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -40,6 +42,56 @@ Status MakeFolder(const std::string& path) {
   return ErrnoStatus(errno, "creating folder", path);
 }
 
+// A record on its way to the drive: its bytes gather in a buffer, which is hashed and written whenever it is full.
+class RecordWriter {
+ public:
+  using OnWritten = std::function<Status(int64_t bytes)>;
+
+  // The record begins at `offset` of `out`.
+  RecordWriter(std::span<uint8_t> buffer, OutputFile& out, int64_t offset, OnWritten on_written)
+      : buffer_(buffer), out_(out), offset_(offset), on_written_(std::move(on_written)) {}
+
+  // Free room for the next bytes, at least one and at most `most`. They count once they are added.
+  Result<std::span<uint8_t>> Room(int64_t most) {
+    if (used_ == buffer_.size()) RETURN_IF_ERROR(Flush());
+    return buffer_.subspan(used_, std::min(buffer_.size() - used_, static_cast<size_t>(most)));
+  }
+  void Add(size_t bytes) { used_ += bytes; }
+
+  // Zeros, until the record has `bytes`.
+  Status PadTo(int64_t bytes) {
+    while (written_ + static_cast<int64_t>(used_) < bytes) {
+      ASSIGN_OR_RETURN(const std::span<uint8_t> room, Room(bytes - written_ - static_cast<int64_t>(used_)));
+      std::fill(room.begin(), room.end(), uint8_t{0});
+      Add(room.size());
+    }
+    return Status();
+  }
+
+  // Writes the rest; returns the checksum of all.
+  Result<std::string> Finish() {
+    RETURN_IF_ERROR(Flush());
+    return hash_.Checksum();
+  }
+
+ private:
+  Status Flush() {
+    const std::span<const uint8_t> data = buffer_.first(std::exchange(used_, 0));
+    hash_.Update(data);
+    RETURN_IF_ERROR(out_.WriteAt(offset_ + written_, data));
+    written_ += static_cast<int64_t>(data.size());
+    return on_written_(static_cast<int64_t>(data.size()));
+  }
+
+  const std::span<uint8_t> buffer_;
+  OutputFile& out_;
+  const int64_t offset_;
+  const OnWritten on_written_;
+  ContentHash hash_;
+  size_t used_ = 0;      // of the buffer
+  int64_t written_ = 0;  // of the record
+};
+
 // One run of the packer over a plan.
 class PackRun {
  public:
@@ -69,6 +121,7 @@ class PackRun {
   Status WriteWeights(int32_t file);
   void Prefetch(int32_t piece);
   Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
+  Status CopyPart(const TensorSlice& part, RecordWriter& writer);
   Status FlushBatch(OutputFile& out);
   Status CopyFile(const FileChecksum& copy);
   Status WriteSmallFile(std::string_view name, std::string_view content);
@@ -199,53 +252,31 @@ void PackRun::Prefetch(int32_t piece) {
   }
 }
 
-// The record's bytes pass through one buffer: parts from the source, zeros between them.
+// Parts from the source, zeros between them.
 Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksum) {
   const std::vector<TensorSlice>& parts = layout_.pieces[static_cast<size_t>(piece)].parts;
   const ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
-  ContentHash hash;
-  size_t used = 0;      // of the buffer
-  int64_t flushed = 0;  // of the record
-  const auto flush = [&]() -> Status {
-    const std::span<const uint8_t> data(buffer_.data(), used);
-    hash.Update(data);
-    RETURN_IF_ERROR(out.WriteAt(record.offset + flushed, data));
-    flushed += static_cast<int64_t>(used);
-    RETURN_IF_ERROR(Advance(static_cast<int64_t>(used)));
-    used = 0;
-    return Status();
-  };
-  // Brings the record to `end` with what `produce(offset, bytes)` puts into spans of the buffer.
-  const auto extend = [&](int64_t end, auto&& produce) -> Status {
-    for (int64_t left = end - flushed - static_cast<int64_t>(used); left > 0;) {
-      if (used == buffer_.size()) RETURN_IF_ERROR(flush());
-      const int64_t bytes = std::min(left, static_cast<int64_t>(buffer_.size() - used));
-      RETURN_IF_ERROR(produce(std::span(buffer_.data() + used, static_cast<size_t>(bytes))));
-      used += static_cast<size_t>(bytes);
-      left -= bytes;
-    }
-    return Status();
-  };
-  const auto zeros = [](std::span<uint8_t> span) {
-    std::fill(span.begin(), span.end(), uint8_t{0});
-    return Status();
-  };
+  RecordWriter writer(buffer_, out, record.offset, [this](int64_t bytes) { return Advance(bytes); });
   for (size_t i = 0; i < parts.size(); ++i) {
-    const TensorSlice& part = parts[i];
-    RETURN_IF_ERROR(extend(record.tensors[i].offset, zeros));
-    int64_t offset = part.offset;
-    const Status read = extend(record.tensors[i].offset + part.bytes, [&](std::span<uint8_t> span) {
-      const Status status = source_.Read(part.file, offset, span);
-      offset += static_cast<int64_t>(span.size());
-      const int64_t more = std::min(part.offset + part.bytes - offset, kPrefetchBytes);
-      if (more > 0) source_.Prefetch(part.file, offset, more);
-      return status;
-    });
-    RETURN_IF_ERROR(read);
+    RETURN_IF_ERROR(writer.PadTo(record.tensors[i].offset));
+    RETURN_IF_ERROR(CopyPart(parts[i], writer));
   }
-  RETURN_IF_ERROR(extend(record.bytes, zeros));
-  RETURN_IF_ERROR(flush());
-  checksum = hash.Checksum();
+  RETURN_IF_ERROR(writer.PadTo(record.bytes));
+  ASSIGN_OR_RETURN(checksum, writer.Finish());
+  return Status();
+}
+
+Status PackRun::CopyPart(const TensorSlice& part, RecordWriter& writer) {
+  const int64_t end = part.offset + part.bytes;
+  for (int64_t offset = part.offset; offset < end;) {
+    ASSIGN_OR_RETURN(const std::span<uint8_t> room, writer.Room(end - offset));
+    RETURN_IF_ERROR(source_.Read(part.file, offset, room));
+    writer.Add(room.size());
+    offset += static_cast<int64_t>(room.size());
+    if (const int64_t more = std::min(end - offset, kPrefetchBytes); more > 0) {
+      source_.Prefetch(part.file, offset, more);
+    }
+  }
   return Status();
 }
 
