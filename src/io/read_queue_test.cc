@@ -249,6 +249,69 @@ TEST(QueueFiles, EachFileFallsBackToBufferedReadsByItself) {
   EXPECT_NE(WhyNotDirect(*files), "");
 }
 
+// A ring whose calls fail with `error` after the first `good` ones; null where the kernel refuses io_uring.
+std::unique_ptr<ReadQueue> BreakingRing(const std::string& path, int good, int error) {
+  Result<std::vector<QueueFile>> files = OpenQueueFiles({path}, DirectIo::kNo);
+  EXPECT_TRUE(files.ok());
+  auto queue = MakeUringQueue(*files, {.depth = 4, .split_bytes = 4096},
+                              [good, error](io_uring* ring, unsigned wait_for) mutable {
+                                return good-- > 0 ? SystemUringEnter(ring, wait_for) : -error;
+                              });
+  return queue.ok() ? std::move(queue).value() : nullptr;
+}
+
+TEST(UringQueue, ReadsFailWhenTheKernelTakesNoMore) {
+  const TestFolder folder;
+  const std::string path = folder.Write("data", std::string(65536, 'x'));
+  const std::unique_ptr<ReadQueue> queue = BreakingRing(path, 0, EBADF);
+  if (queue == nullptr) GTEST_SKIP() << "io_uring is refused here";
+  const Memory memory = Allocate(65536);
+  // Of one chunk, and of more than there are places in the ring; the third comes when all is over.
+  for (const int64_t bytes : {4096, 65536, 4096}) {
+    queue->Submit({.file = 0, .offset = 0, .bytes = bytes, .dst = memory.get(), .tag = 7});
+    std::vector<ReadCompletion> done;
+    queue->Poll(ReadQueue::Wait::kYes, done);
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_EQ(done[0].tag, 7U);
+    EXPECT_EQ(done[0].status.code(), StatusCode::kIo);
+    EXPECT_EQ(done[0].status.message(), "read of " + std::to_string(bytes) + " bytes at 0 in " + path +
+                                            " failed: io_uring_enter: Bad file descriptor (EBADF)");
+  }
+  std::vector<ReadCompletion> done;
+  queue->Wake();
+  queue->Poll(ReadQueue::Wait::kYes, done);
+  EXPECT_TRUE(done.empty());
+}
+
+TEST(UringQueue, WhatTheKernelHasTakenStillArrives) {
+  const TestFolder folder;
+  const std::string path = folder.Write("data", std::string(65536, 'x'));
+  const std::unique_ptr<ReadQueue> queue = BreakingRing(path, 1, EINVAL);
+  if (queue == nullptr) GTEST_SKIP() << "io_uring is refused here";
+  const Memory memory = Allocate(8192);
+  queue->Submit({.file = 0, .offset = 0, .bytes = 4096, .dst = memory.get(), .tag = 1});
+  queue->Submit({.file = 0, .offset = 4096, .bytes = 4096, .dst = memory.get() + 4096, .tag = 2});
+  std::vector<ReadCompletion> done;
+  while (done.size() < 2) queue->Poll(ReadQueue::Wait::kYes, done);
+  for (const ReadCompletion& completion : done) EXPECT_EQ(completion.status.ok(), completion.tag == 1);
+  EXPECT_EQ(memory.get()[4095], 'x');
+}
+
+TEST(UringQueue, DestructorReturnsWhenTheRingBreaksWithReadsInFlight) {
+  const TestFolder folder;
+  const std::string path = folder.Write("data", std::string(65536, 'x'));
+  for (const int good : {0, 1, 2}) {
+    std::unique_ptr<ReadQueue> queue = BreakingRing(path, good, EPERM);
+    if (queue == nullptr) GTEST_SKIP() << "io_uring is refused here";
+    const Memory memory = Allocate(65536);
+    queue->Submit({.file = 0, .offset = 0, .bytes = 65536, .dst = memory.get(), .tag = 1});
+    queue->Wake();
+    std::vector<ReadCompletion> done;
+    queue->Poll(ReadQueue::Wait::kNo, done);
+    queue.reset();
+  }
+}
+
 TEST(PreadQueue, ReportsDeviceErrors) {
   const TestFolder folder;
   Result<std::vector<QueueFile>> files =

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
 
 namespace nunspark {
@@ -36,7 +37,7 @@ Status EndsEarly(const ReadRequest& request, const QueueFile& file, int64_t end)
 
 ReadSplitter::ReadSplitter(const std::vector<QueueFile>& files, int64_t split_bytes)
     : files_(files),
-      split_bytes_((std::min(split_bytes, kMaxChunkBytes) + kIoAlignment - 1) / kIoAlignment * kIoAlignment) {
+      split_bytes_(AlignUp(std::min(split_bytes, kMaxChunkBytes), kIoAlignment)) {
   CHECK(split_bytes > 0);
 }
 
@@ -121,12 +122,21 @@ ReadSplitter::Step ReadSplitter::Apply(Chunk& chunk, int64_t result) {
                                  fmt::format("only {} bytes come at a time, fewer than the alignment", result));
     }
   }
+  Finish(chunk, std::move(failure));
+  return Step::kFinished;
+}
+
+void ReadSplitter::Refuse(const Chunk& chunk, std::string_view reason) {
+  const ReadRequest& request = reads_[static_cast<size_t>(chunk.read)].request;
+  Finish(chunk, ReadFailed(request, files_[static_cast<size_t>(request.file)], reason));
+}
+
+void ReadSplitter::Finish(const Chunk& chunk, Status status) {
   const int32_t index = chunk.read;
-  if (!failure.ok()) Fail(index, std::move(failure));
+  if (!status.ok()) Fail(index, std::move(status));
   --chunks_out_;
   --reads_[static_cast<size_t>(index)].chunks_out;
   CompleteIfDone(index);
-  return Step::kFinished;
 }
 
 void ReadSplitter::Fail(int32_t index, Status status) {

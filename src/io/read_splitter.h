@@ -4,6 +4,7 @@
 #define NUNSPARK_IO_READ_SPLITTER_H_
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "io/queue_file.h"
@@ -49,6 +50,9 @@ class ReadSplitter {
   enum class Step { kFinished, kAgain };
   Step Apply(Chunk& chunk, int64_t result);
 
+  // Instead of a call and Apply: the chunk cannot be read at all. Its request fails with kIo and `reason`.
+  void Refuse(const Chunk& chunk, std::string_view reason);
+
   // Moves the completions into `out`; true if there was any.
   bool TakeCompletions(std::vector<ReadCompletion>& out);
   bool HasCompletions() const { return !completions_.empty(); }
@@ -66,6 +70,7 @@ class ReadSplitter {
     Status status;
   };
 
+  void Finish(const Chunk& chunk, Status status);
   void Fail(int32_t read, Status status);
   void CompleteIfDone(int32_t read);
 

@@ -1,11 +1,12 @@
 #include <liburing.h>
+#include <poll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,13 +20,15 @@ namespace {
 
 constexpr uint64_t kWakeTag = ~uint64_t{0};
 constexpr int kMaxDepth = 1024;
+constexpr int kPauseMs = 1;
 
 class UringQueue final : public ReadQueue {
  public:
-  UringQueue(std::vector<QueueFile> files, const ReadQueueOptions& options)
-      : files_(std::move(files)), splitter_(files_, options.split_bytes) {
+  UringQueue(std::vector<QueueFile> files, const ReadQueueOptions& options, UringEnter enter)
+      : files_(std::move(files)), enter_(std::move(enter)), splitter_(files_, options.split_bytes) {
     const int depth = std::min(options.depth, kMaxDepth);
     slots_.resize(static_cast<size_t>(depth));
+    prepared_.reserve(slots_.size() + 1);
     for (int slot = depth - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   }
 
@@ -60,12 +63,17 @@ class UringQueue final : public ReadQueue {
   void Prepare(int slot);
   void ArmWake();
   void Enter(Sleep sleep);
+  void Break(int error);
+  void Pause();
   void Reap();
 
   std::vector<QueueFile> files_;
+  const UringEnter enter_;
   ReadSplitter splitter_;
   std::vector<Chunk> slots_;  // chunks in flight, by the tag of their ring entry
   std::vector<int> free_slots_;
+  std::vector<uint64_t> prepared_;  // tags of entries that the kernel has not taken yet, in order
+  std::string broken_;              // why the kernel takes nothing any more; "" while it does
   io_uring ring_ = {};
   bool ring_open_ = false;
   bool files_registered_ = false;
@@ -123,7 +131,7 @@ void UringQueue::Poll(Wait wait, std::vector<ReadCompletion>& out) {
     StartChunks();
     const bool some = splitter_.TakeCompletions(out);
     if (some || wait == Wait::kNo || woken_) break;
-    ArmWake();
+    if (broken_.empty()) ArmWake();
     Enter(Sleep::kYes);
   }
   if (wait == Wait::kYes) woken_ = false;
@@ -131,6 +139,10 @@ void UringQueue::Poll(Wait wait, std::vector<ReadCompletion>& out) {
 }
 
 void UringQueue::StartChunks() {
+  if (!broken_.empty()) {
+    for (Chunk chunk; splitter_.Next(chunk);) splitter_.Refuse(chunk, broken_);
+    return;
+  }
   while (!free_slots_.empty()) {
     const int slot = free_slots_.back();
     if (!splitter_.Next(slots_[static_cast<size_t>(slot)])) return;
@@ -148,6 +160,7 @@ void UringQueue::Prepare(int slot) {
   io_uring_prep_read(entry, fd, read.dst, static_cast<unsigned>(read.bytes), static_cast<uint64_t>(read.offset));
   if (files_registered_) entry->flags |= IOSQE_FIXED_FILE;
   io_uring_sqe_set_data64(entry, static_cast<uint64_t>(slot));
+  prepared_.push_back(static_cast<uint64_t>(slot));
 }
 
 void UringQueue::ArmWake() {
@@ -157,20 +170,48 @@ void UringQueue::ArmWake() {
   CHECK(entry != nullptr);
   io_uring_prep_read(entry, wake_fd_, &wake_value_, sizeof wake_value_, 0);
   io_uring_sqe_set_data64(entry, kWakeTag);
+  prepared_.push_back(kWakeTag);
   wake_armed_ = true;
 }
 
 // Hands prepared entries to the kernel; with kYes waits for a completion of any kind.
 void UringQueue::Enter(Sleep sleep) {
-  if (sleep == Sleep::kNo && io_uring_sq_ready(&ring_) == 0) return;
-  const int result = sleep == Sleep::kYes ? io_uring_submit_and_wait(&ring_, 1) : io_uring_submit(&ring_);
-  if (result >= 0 || result == -EINTR) return;
-  // The kernel is short of memory or its completion queue is full: entries stay prepared and go with the next call.
-  CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
-  if (sleep == Sleep::kYes) {
-    const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
-    ::nanosleep(&pause, nullptr);
+  if (!broken_.empty()) {
+    if (sleep == Sleep::kYes) Pause();
+    return;
   }
+  if (sleep == Sleep::kNo && prepared_.empty()) return;
+  const int result = enter_(&ring_, sleep == Sleep::kYes ? 1 : 0);
+  if (result >= 0) {
+    prepared_.erase(prepared_.begin(), prepared_.begin() + result);
+  } else if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) {
+    // The kernel is short of memory or its completion queue is full: entries stay prepared and go with the next call.
+    if (sleep == Sleep::kYes) Pause();
+  } else if (result != -EINTR) {
+    Break(-result);
+  }
+}
+
+// The ring is of no use any more (its descriptor was closed, a filter was put in place). What the kernel has taken
+// still comes back and may still write to its memory; everything else fails, now and from now on.
+void UringQueue::Break(int error) {
+  broken_ = fmt::format("io_uring_enter: {}", ErrnoText(error));
+  for (const uint64_t tag : prepared_) {
+    if (tag == kWakeTag) {
+      wake_armed_ = false;
+      continue;
+    }
+    splitter_.Refuse(slots_[static_cast<size_t>(tag)], broken_);
+    free_slots_.push_back(static_cast<int>(tag));
+  }
+  prepared_.clear();
+}
+
+// Sleeps a moment, or until Wake where the ring does not look out for that.
+void UringQueue::Pause() {
+  pollfd wake = {.fd = wake_fd_, .events = POLLIN, .revents = 0};
+  if (::poll(&wake, wake_armed_ ? 0 : 1, kPauseMs) <= 0) return;
+  woken_ = ::read(wake_fd_, &wake_value_, sizeof wake_value_) > 0;
 }
 
 void UringQueue::Reap() {
@@ -188,11 +229,14 @@ void UringQueue::Reap() {
       }
       const int slot = static_cast<int>(tag);
       CHECK(static_cast<size_t>(slot) < slots_.size());
-      if (splitter_.Apply(slots_[static_cast<size_t>(slot)], completed[i]->res) == ReadSplitter::Step::kAgain) {
+      Chunk& chunk = slots_[static_cast<size_t>(slot)];
+      const bool again = splitter_.Apply(chunk, completed[i]->res) == ReadSplitter::Step::kAgain;
+      if (again && broken_.empty()) {
         Prepare(slot);
-      } else {
-        free_slots_.push_back(slot);
+        continue;
       }
+      if (again) splitter_.Refuse(chunk, broken_);
+      free_slots_.push_back(slot);
     }
     io_uring_cq_advance(&ring_, count);
   }
@@ -200,8 +244,11 @@ void UringQueue::Reap() {
 
 }  // namespace
 
-Result<std::unique_ptr<ReadQueue>> MakeUringQueue(std::vector<QueueFile>& files, const ReadQueueOptions& options) {
-  auto queue = std::make_unique<UringQueue>(std::move(files), options);
+int SystemUringEnter(io_uring* ring, unsigned wait_for) { return io_uring_submit_and_wait(ring, wait_for); }
+
+Result<std::unique_ptr<ReadQueue>> MakeUringQueue(std::vector<QueueFile>& files, const ReadQueueOptions& options,
+                                                  UringEnter enter) {
+  auto queue = std::make_unique<UringQueue>(std::move(files), options, std::move(enter));
   if (const Status status = queue->Start(); !status.ok()) {
     files = queue->TakeFiles();
     return status;
