@@ -10,6 +10,7 @@
 #include <fstream>
 #include <list>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -20,6 +21,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "io/fault_queue_testing.h"
 #include "weights/fake_model.h"
 
 namespace nunspark {
@@ -36,6 +38,7 @@ class Harness {
     int32_t pinned_cores = 100;  // at most the layers
     PieceCacheOptions cache = {};
     uint32_t shuffle_seed = 0;  // 0 = in order
+    std::optional<FaultPlan> faults = {};
   };
 
   explicit Harness(const Options& options) : model(options.model), control(std::make_shared<FakeQueueControl>(model)) {
@@ -63,8 +66,12 @@ class Harness {
         options.model.tied
             ? SlotBytes(model.layout.embed)
             : MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 30}, {}).value().embed_bytes;
+    std::unique_ptr<ReadQueue> queue = std::make_unique<FakeReadQueue>(control);
+    if (options.faults) {
+      queue = std::make_unique<FaultQueue>(std::move(queue), model.index.paths(), *options.faults);
+    }
     Result<std::unique_ptr<PieceCache>> created =
-        PieceCache::Create(model.layout, model.index, plan, std::make_unique<FakeReadQueue>(control), options.cache);
+        PieceCache::Create(model.layout, model.index, plan, std::move(queue), options.cache);
     CHECK(created.ok());
     cache = std::move(created).value();
     opened_requests = control->SubmittedCount();
@@ -537,11 +544,13 @@ TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
                .expert_slots = static_cast<int32_t>(3 + seed * 3),
                .pinned_cores = static_cast<int32_t>(seed % 6),
                .cache = {.prefetch = seed % 2 == 0, .warm_window = static_cast<int32_t>(1 + seed % 3)},
-               .shuffle_seed = seed});
+               .shuffle_seed = seed,
+               .faults = FaultPlan{.faults = {{.kind = Fault::Kind::kNone, .request = 0}},  // opening succeeds
+                                   .seed = seed,
+                                   .errors_per_mille = 20,
+                                   .shorts_per_mille = 5,
+                                   .delays_per_mille = 50}});
     std::mt19937 random(seed);
-    h.control->SetFault([faults = std::mt19937(seed)](const ReadRequest&) mutable {
-      return faults() % 40 == 0 ? IoError("EIO") : Status();
-    });
     int errors = 0;
     for (int pass = 0; pass < 150; ++pass) {
       std::vector<Lease> held;

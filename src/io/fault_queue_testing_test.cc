@@ -1,4 +1,4 @@
-#include "io/fault_queue.h"
+#include "io/fault_queue_testing.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,8 +1,8 @@
 // A ReadQueue for tests: passes requests to a real one and makes chosen ones fail, come short, come late or come wrong.
 //
 // Deterministic: what happens to a request depends only on its number and the plan, never on time.
-#ifndef NUNSPARK_IO_FAULT_QUEUE_H_
-#define NUNSPARK_IO_FAULT_QUEUE_H_
+#ifndef NUNSPARK_IO_FAULT_QUEUE_TESTING_H_
+#define NUNSPARK_IO_FAULT_QUEUE_TESTING_H_
 
 #include <atomic>
 #include <cerrno>
@@ -85,4 +85,4 @@ class FaultQueue final : public ReadQueue {
 
 }  // namespace nunspark
 
-#endif  // NUNSPARK_IO_FAULT_QUEUE_H_
+#endif  // NUNSPARK_IO_FAULT_QUEUE_TESTING_H_
