@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/spin.h"
 
 namespace nunspark {
 namespace {
@@ -15,20 +16,12 @@ namespace {
 // About 20-50 us of pauses: longer than the gap between two jobs of a step, shorter than a time slice.
 constexpr int kSpins = 2000;
 
-inline void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // Spins, then sleeps, until the value is no longer `old`.
 uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     const uint32_t now = value.load(std::memory_order_acquire);
     if (now != old) return now;
-    Pause();
+    SpinPause();
   }
   while (true) {
     value.wait(old, std::memory_order_acquire);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
@@ -66,7 +67,7 @@ int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
 }
 
 int64_t AttentionScratchFloats(int head_dim) {
-  return internal::kAttentionHeads * (2 * internal::RoundUp(head_dim, 16) + kKvBlockPositions);
+  return internal::kAttentionHeads * (2 * AlignUp(head_dim, 16) + kKvBlockPositions);
 }
 
 void TopK(const float* x, int64_t n, int k, int32_t* indices, float* values) {

@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/align.h"
 #include "quant/encoding.h"
 
 namespace nunspark::internal {
@@ -62,15 +63,13 @@ constexpr int64_t UnitElements(const WeightFormat& format) {
   return 0;
 }
 
-constexpr int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 constexpr MatMulLayout LayoutOf(const WeightFormat& format, int64_t cols, int64_t rows) {
   MatMulLayout layout{};
   const int64_t block = std::min(rows, kRowBlock);
   // One cache line more than the data, so that rows of 4096 elements do not all meet in the same sets of the cache.
-  layout.x_row = RoundUp(cols, UnitElements(format)) + 16;
+  layout.x_row = AlignUp(cols, UnitElements(format)) + 16;
   // Scales are read sixteen at a time from any group of the last unit.
-  layout.groups_row = format.encoding == Encoding::kAffine ? RoundUp(cols / format.group_size, 16) + 16 : 0;
+  layout.groups_row = format.encoding == Encoding::kAffine ? AlignUp(cols / format.group_size, 16) + 16 : 0;
   layout.x = 0;
   layout.sums = layout.x + block * layout.x_row;
   layout.scales = layout.sums + block * layout.groups_row;

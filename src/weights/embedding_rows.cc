@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "io/read_queue.h"
 #include "quant/encoding.h"
@@ -19,14 +20,11 @@ constexpr int32_t kMaxStagingSlots = 64;
 constexpr int64_t kMaxStagingBytes = 2 << 20;
 constexpr int64_t kMaxBytes = 4 << 20;  // staging and entries together, unless a single row needs more
 
-int64_t AlignDown(int64_t value) { return value / kIoAlignment * kIoAlignment; }
-int64_t AlignUp(int64_t value) { return AlignDown(value + kIoAlignment - 1); }
-
 }  // namespace
 
 EmbeddingRows::Sizes EmbeddingRows::Measure(const PieceLayout& embed) {
   CHECK(embed.kind == PieceKind::kEmbed);
-  const WeightUse& use = EmbeddingUse(embed);
+  const WeightUse& use = *FindWeight(embed, Role::kEmbed);
   Sizes sizes;
   for (const int32_t index : {use.data, use.scales, use.biases}) {
     if (index < 0) continue;
@@ -39,7 +37,7 @@ EmbeddingRows::Sizes EmbeddingRows::Measure(const PieceLayout& embed) {
                            .staging_offset = sizes.staging_bytes,
                            .entry_offset = sizes.entry_bytes});
     // A row may begin at the last byte of a unit.
-    sizes.staging_bytes += AlignUp(row_bytes + kIoAlignment - 1);
+    sizes.staging_bytes += AlignUp(row_bytes + kIoAlignment - 1, kIoAlignment);
     sizes.entry_bytes += row_bytes;
   }
   const auto most = [&](int64_t bytes, int64_t each) {
@@ -52,14 +50,14 @@ EmbeddingRows::Sizes EmbeddingRows::Measure(const PieceLayout& embed) {
 
 int64_t EmbeddingRows::MemoryBytes(const PieceLayout& embed) {
   const Sizes sizes = Measure(embed);
-  return AlignUp(sizes.staging_slots * sizes.staging_bytes + sizes.entries * sizes.entry_bytes);
+  return AlignUp(sizes.staging_slots * sizes.staging_bytes + sizes.entries * sizes.entry_bytes, kIoAlignment);
 }
 
 int32_t EmbeddingRows::JobCount(const PieceLayout& embed) { return Measure(embed).staging_slots; }
 
 EmbeddingRows::EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job)
     : sizes_(Measure(embed)),
-      use_(EmbeddingUse(embed)),
+      use_(*FindWeight(embed, Role::kEmbed)),
       memory_(memory),
       driver_(driver),
       first_job_(first_job),
@@ -111,9 +109,10 @@ void EmbeddingRows::Stage(int32_t slot, int32_t row) {
   for (size_t i = 0; i < sizes_.parts.size(); ++i) {
     const Part& part = sizes_.parts[i];
     const int64_t begin = part.file_offset + row * part.row_bytes;
+    const int64_t window = AlignDown(begin, kIoAlignment);
     staged.windows[i] = {.file = part.file,
-                         .file_offset = AlignDown(begin),
-                         .bytes = AlignUp(begin + part.row_bytes) - AlignDown(begin),
+                         .file_offset = window,
+                         .bytes = AlignUp(begin + part.row_bytes, kIoAlignment) - window,
                          .slot_offset = part.staging_offset};
   }
 }

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/spin.h"
+
 namespace nunspark {
 
 class EventCount {
@@ -23,7 +25,7 @@ class EventCount {
   void Await(uint32_t seen) const {
     for (int i = 0; i < kSpins; ++i) {
       if (Now() != seen) return;
-      Pause();
+      SpinPause();
     }
     while (Now() == seen) events_.wait(seen, std::memory_order_acquire);
   }
@@ -31,14 +33,6 @@ class EventCount {
  private:
   // 10-20 us of pauses: a fraction of one read from a fast drive.
   static constexpr int kSpins = 400;
-
-  static void Pause() {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
 
   std::atomic<uint32_t> events_ = 0;
 };

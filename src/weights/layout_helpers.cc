@@ -19,7 +19,7 @@ std::string PieceName(const PieceLayout& piece) {
 
 void DecodeEmbeddingRows(const ModelLayout& layout, const PieceIndex& index, const uint8_t* base,
                          std::span<const int32_t> rows, float* out) {
-  const WeightUse& use = EmbeddingUse(layout.pieces[static_cast<size_t>(layout.embed)]);
+  const WeightUse& use = *FindWeight(layout.pieces[static_cast<size_t>(layout.embed)], Role::kEmbed);
   const std::vector<int64_t>& offsets = index.piece(layout.embed).part_offsets;
   const auto part = [&](int32_t i) { return i < 0 ? nullptr : base + offsets[static_cast<size_t>(i)]; };
   const WeightMatrix table{.format = use.format,
@@ -32,14 +32,6 @@ void DecodeEmbeddingRows(const ModelLayout& layout, const PieceIndex& index, con
     CHECK(rows[i] >= 0 && rows[i] < use.rows);
     DecodeRow(table, rows[i], out + static_cast<int64_t>(i) * use.cols);
   }
-}
-
-const WeightUse& EmbeddingUse(const PieceLayout& embed) {
-  for (const WeightUse& use : embed.weights) {
-    if (use.role == Role::kEmbed) return use;
-  }
-  CHECK(false && "the embedding piece holds an embedding");
-  return embed.weights.front();
 }
 
 }  // namespace nunspark

@@ -18,9 +18,6 @@ std::string PieceName(const PieceLayout& piece);
 void DecodeEmbeddingRows(const ModelLayout& layout, const PieceIndex& index, const uint8_t* base,
                          std::span<const int32_t> rows, float* out);
 
-// The embedding matrix among the weights of the embed piece.
-const WeightUse& EmbeddingUse(const PieceLayout& embed);
-
 }  // namespace nunspark
 
 #endif  // NUNSPARK_WEIGHTS_LAYOUT_HELPERS_H_

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "io/read_queue.h"
 
 namespace nunspark {
 namespace {
-
-int64_t AlignDown(int64_t value) { return value / kIoAlignment * kIoAlignment; }
-int64_t AlignUp(int64_t value) { return AlignDown(value + kIoAlignment - 1); }
 
 PieceExtents PlacePiece(const PieceLayout& piece, int64_t merge_gap_bytes) {
   // By place in the files, not by use: a merged window must grow in file order.
@@ -29,8 +27,8 @@ PieceExtents PlacePiece(const PieceLayout& piece, int64_t merge_gap_bytes) {
     const TensorSlice& part = piece.parts[index];
     CHECK(part.file >= 0 && part.offset >= 0 && part.bytes >= 0);
     if (part.bytes == 0) continue;
-    const int64_t begin = AlignDown(part.offset);
-    const int64_t end = AlignUp(part.offset + part.bytes);
+    const int64_t begin = AlignDown(part.offset, kIoAlignment);
+    const int64_t end = AlignUp(part.offset + part.bytes, kIoAlignment);
     Extent* last = placed.extents.empty() ? nullptr : &placed.extents.back();
     // Windows that share a unit always merge: reading it twice would cost a second place in the slot.
     const bool merge = last != nullptr && last->file == part.file &&
