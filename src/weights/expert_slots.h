@@ -47,8 +47,6 @@ class ExpertSlots {
     free_.push_back(slot);
   }
 
-  bool IsEvictable(int32_t slot) const { return slots_[static_cast<size_t>(slot)].evictable; }
-
   // No effect when it already is.
   void SetEvictable(int32_t slot) {
     Slot& added = At(slot);

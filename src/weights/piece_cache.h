@@ -32,7 +32,7 @@ class PieceCache : public WeightSource {
                                                     const MemoryPlan& plan, std::unique_ptr<ReadQueue> queue,
                                                     const PieceCacheOptions& options);
 
-  // Counters since creation (or the last reset). Thread-safe.
+  // Counters since creation. Thread-safe.
   virtual CacheStats stats() const = 0;
   // "io_uring+O_DIRECT" and the reason for a fallback.
   virtual std::string io_description() const = 0;

@@ -29,7 +29,9 @@ class ReadDriver {
  public:
   using OnDone = std::function<void(int32_t job, const Status& status)>;
 
-  // Jobs are numbered [0, jobs). Allocates nothing afterwards.
+  // Jobs are numbered [0, jobs). Afterwards it allocates only when more requests are in flight than ever before (their
+  // number is limited by the extents of all jobs) or a read fails. Throws std::system_error when the system refuses the
+  // thread.
   ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnDone on_done);
 
   // Drops what the queue has not been given (on_done is not called for it) and waits for the rest.
