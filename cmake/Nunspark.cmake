@@ -36,7 +36,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(nunspark_flags INTERFACE -Wno-restrict)
 endif()
 target_include_directories(nunspark_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-target_compile_definitions(nunspark_flags INTERFACE NUNSPARK_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(nunspark_flags INTERFACE NUNSPARK_VERSION="${PROJECT_VERSION}" NUNSPARK_STATUS_MACROS)
 if(NUNSPARK_SANITIZE)
   target_compile_options(nunspark_flags INTERFACE -fsanitize=${NUNSPARK_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

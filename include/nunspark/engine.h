@@ -1,10 +1,10 @@
 // nunspark's library interface: open a model's files, start an engine under a memory budget, run sessions.
 //
-//   ASSIGN_OR_RETURN(auto files, ModelFiles::Open("models/demo"));
-//   ASSIGN_OR_RETURN(auto engine, Engine::Start(*files, {.budget_bytes = 4'000'000'000}));
-//   ASSIGN_OR_RETURN(auto session, engine->NewSession());
-//   ASSIGN_OR_RETURN(auto ids, files->Encode("Once upon a time"));
-//   session->Generate(ids, {.max_tokens = 64}, [&](int32_t token) { ... return true; });
+//   auto files = ModelFiles::Open("models/demo-moe-4bit");                       // check ok() after each
+//   auto engine = Engine::Start(**files, {.budget_bytes = 4'000'000'000});
+//   auto session = (*engine)->NewSession();
+//   auto prompt = (*files)->Encode("Once upon a time");
+//   auto result = (*session)->Generate(*prompt, {.max_tokens = 64}, [&](int32_t token) { ...; return true; });
 #ifndef NUNSPARK_ENGINE_H_
 #define NUNSPARK_ENGINE_H_
 
@@ -26,6 +26,7 @@ namespace nunspark {
 class ModelFiles {
  public:
   virtual ~ModelFiles() = default;
+  ModelFiles(const ModelFiles&) = delete;
 
   // `folder`: a Hugging Face or MLX checkpoint folder, or a pack.
   // Errors name the file or tensor, what was expected and what was found. A missing tokenizer is no error here.
@@ -60,17 +61,20 @@ class ModelFiles {
     virtual std::string Finish() = 0;
   };
   virtual Result<std::unique_ptr<TextStream>> NewTextStream() const = 0;
+
+ private:
+  friend class ModelFilesImpl;   // the only implementation: the engine reaches into it
+  ModelFiles() = default;
 };
 
 // The memory plan in force, in bytes.
 struct PlanSummary {
   int64_t budget = 0;              // resident weights
-  std::string budget_bound;        // what set it: "flag", "ram", "cgroup", "available", "unknown-ram"
+  std::string budget_bound;        // what set it: "flag"; of auto "ram", "cgroup", "available", "unknown-ram", or the ceiling's
   int64_t floor = 0;               // smallest budget the model takes
   int64_t total = 0;               // whole process
   int64_t ceiling = 0;             // what the system leaves us
   int64_t kv = 0;
-  std::string table;               // the parts, a line each, for people
 };
 
 struct EngineStats {
@@ -98,7 +102,8 @@ class Engine {
   virtual std::string io_description() const = 0;        // "io_uring+O_DIRECT", and why not, where it is something less
 };
 
-// "nunspark 0.1.0 (GCC 12.2.0; avx512 of scalar, avx2, avx512)".
+// Three lines: "nunspark 0.1.0", "compiler: GCC 12.2.0", "instruction sets: avx512, avx2, scalar" (those that this build
+// has and this processor can run, best first).
 std::string VersionText();
 
 }  // namespace nunspark

@@ -12,19 +12,15 @@ namespace nunspark {
 // Storage of keys and values.
 enum class KvType : uint8_t { kF16, kBF16, kF32 };
 
-// How activations enter the weight products. Part of what a token's logits depend on.
-enum class Numerics : uint8_t { kF32 };
-
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
 struct EngineOptions {
   std::optional<int64_t> budget_bytes = std::nullopt;   // resident weights: cores + expert slots + ring; empty = auto
-  double expert_cache_fraction = -1;      // expert share of the budget; negative = chosen by the plan
+  std::optional<double> expert_cache_fraction = std::nullopt;   // expert share of the budget; empty = chosen by the plan
   int64_t context = 4096;                 // positions the KV cache has room for
   int32_t prefill_chunk = 1024;           // prompt tokens per pass
   int threads = 0;                        // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
-  Numerics numerics = Numerics::kF32;
   bool prefetch = true;
   int32_t warm_window = 1;                // layers prefetched ahead
   IoChoice io = IoChoice::kAuto;

@@ -50,7 +50,7 @@ class Session {
   virtual Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                           const TokenCallback& on_token, const PromptCallback& on_prompt = {}) = 0;
 
-  // Makes a running call end soon with kCancelled. Thread-safe and async-signal-safe.
+  // Makes the running call end soon with kCancelled; when none is running, the next one. Thread-safe and async-signal-safe.
   virtual void Cancel() = 0;
 };
 

@@ -1,4 +1,4 @@
-// Counters of a run: plain values, copied out. The metrics, the JSON report and the server's /metrics all read these.
+// Counters of a run: plain values, copied out. The metrics and the JSON report read these.
 #ifndef NUNSPARK_STATS_H_
 #define NUNSPARK_STATS_H_
 

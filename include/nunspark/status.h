@@ -25,7 +25,6 @@ enum class StatusCode : uint8_t {
   kResourceExhausted,   // a budget, limit or disk that is too small
   kIo,                  // the system failed a read or write (errno is in the message)
   kCancelled,           // the caller asked to stop
-  kInternal,
 };
 
 // Stable lower-case name, for logs and JSON ("data_loss").
@@ -60,7 +59,6 @@ Status UnsupportedError(std::string message);
 Status ResourceExhaustedError(std::string message);
 Status IoError(std::string message);
 Status CancelledError(std::string message);
-Status InternalError(std::string message);
 
 // A value or the reason why there is none. Reading the value of a failed Result is a programming error (CHECK).
 template <typename T>
@@ -100,13 +98,17 @@ T& Result<T>::Checked() {
 
 }  // namespace nunspark
 
+// Shorthands for nunspark's own sources, which define NUNSPARK_STATUS_MACROS; users of the library do not get them.
+#ifdef NUNSPARK_STATUS_MACROS
+
 #define NUNSPARK_CONCAT_INNER_(a, b) a##b
 #define NUNSPARK_CONCAT_(a, b) NUNSPARK_CONCAT_INNER_(a, b)
 
 // Returns the status of `expr` from the enclosing function unless it is ok.
-#define RETURN_IF_ERROR(expr)                                        \
-  do {                                                               \
-    if (::nunspark::Status nunspark_status_ = (expr); !nunspark_status_.ok()) return nunspark_status_; \
+#define RETURN_IF_ERROR(expr) RETURN_IF_ERROR_IMPL_(NUNSPARK_CONCAT_(nunspark_status_, __LINE__), expr)
+#define RETURN_IF_ERROR_IMPL_(status, expr)                            \
+  do {                                                                 \
+    if (::nunspark::Status status = (expr); !status.ok()) return status; \
   } while (false)
 
 // Evaluates `expr` (a Result), returns its status on failure, else moves its value into `lhs`.
@@ -115,5 +117,7 @@ T& Result<T>::Checked() {
   auto result = (expr);                           \
   if (!result.ok()) return result.status();       \
   lhs = std::move(result).value()
+
+#endif  // NUNSPARK_STATUS_MACROS
 
 #endif  // NUNSPARK_STATUS_H_

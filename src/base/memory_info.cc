@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/ascii.h"
+#include "base/cgroup.h"
 
 namespace nunspark {
 namespace {
@@ -48,33 +49,38 @@ int64_t FieldKilobytes(std::string_view text, std::string_view name) {
   return 0;
 }
 
-int64_t SmallerLimit(int64_t a, int64_t b) {
-  if (a <= 0 || a >= kNoLimit) a = 0;
-  if (b <= 0 || b >= kNoLimit) b = 0;
-  if (a == 0 || b == 0) return std::max(a, b);
-  return std::min(a, b);
+// The number in the file; 0 when there is none or when it means "no limit".
+int64_t FileNumber(const std::string& path) {
+  const int64_t value = LeadingNumber(ReadSmallFile(path));
+  return value < kNoLimit ? value : 0;
 }
 
-// Limits of the group at `path` below `mount` and of every group above it. A container often sees its own group as the
-// mount's root while /proc/self/cgroup names the path outside: folders that do not exist are then passed over.
-int64_t SmallestUpwards(const std::string& mount, std::string path, std::initializer_list<const char*> files) {
-  int64_t limit = 0;
-  while (true) {
-    const std::string folder = mount + (path == "/" ? "" : path);
-    for (const char* file : files) limit = SmallerLimit(limit, LeadingNumber(ReadSmallFile(folder + "/" + file)));
-    if (path.empty() || path == "/") return limit;
-    path.resize(path.find_last_of('/') == std::string::npos ? 0 : path.find_last_of('/'));
+// "active_file 4096" -> 4096; 0 when there is no such line.
+int64_t StatBytes(std::string_view text, std::string_view name) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ' ') {
+      return std::min(LeadingNumber(line.substr(name.size())), kNoLimit);
+    }
+    begin = end + 1;
   }
+  return 0;
 }
 
-bool HasController(std::string_view list, std::string_view name) {
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    if (list.substr(0, comma) == name) return true;
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return false;
+// What a group uses and the kernel cannot take back: all but the pages of files and caches of kernel objects.
+int64_t FirmlyUsed(const std::string& folder) {
+  const std::string stat = ReadSmallFile(folder + "/memory.stat");
+  // Version 1 has names of its own for the sums over a group and those below it, which its usage counts too.
+  const bool version_2 = ::access((folder + "/memory.current").c_str(), F_OK) == 0;
+  const std::string prefix = version_2 ? "" : "total_";
+  const int64_t reclaimable = StatBytes(stat, prefix + "active_file") + StatBytes(stat, prefix + "inactive_file") +
+                              StatBytes(stat, "slab_reclaimable");
+  const int64_t used = FileNumber(folder + (version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  return std::max<int64_t>(used - reclaimable, 0);
 }
+
+int64_t SmallerKnown(int64_t a, int64_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
 }  // namespace
 
@@ -83,25 +89,19 @@ MachineMemory ReadMachineMemory(const std::string& root) {
   return {.total_bytes = FieldKilobytes(text, "MemTotal"), .available_bytes = FieldKilobytes(text, "MemAvailable")};
 }
 
-int64_t ReadCgroupLimit(const std::string& root) {
-  // Lines "hierarchy:controllers:path"; version 2 is hierarchy 0 with no controllers. Both exist on hybrid systems.
-  std::istringstream lines(ReadSmallFile(root + "/proc/self/cgroup"));
-  const std::string mount = root + "/sys/fs/cgroup";
-  int64_t limit = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (controllers.empty()) {
-      limit = SmallerLimit(limit, SmallestUpwards(mount, path, {"memory.max", "memory.high"}));
-      limit = SmallerLimit(limit, SmallestUpwards(mount + "/unified", path, {"memory.max", "memory.high"}));
-    } else if (HasController(controllers, "memory")) {
-      limit = SmallerLimit(limit, SmallestUpwards(mount + "/memory", path, {"memory.limit_in_bytes"}));
+CgroupMemory ReadCgroupMemory(int64_t own_bytes, const std::string& root) {
+  CgroupMemory memory;
+  for (const std::string& folder : CgroupFolders("memory", root)) {
+    int64_t limit = 0;
+    for (const char* file : {"/memory.max", "/memory.high", "/memory.limit_in_bytes"}) {
+      limit = SmallerKnown(limit, FileNumber(folder + file));
     }
+    if (limit == 0) continue;
+    const int64_t others = std::max<int64_t>(FirmlyUsed(folder) - own_bytes, 0);
+    memory.limit_bytes = SmallerKnown(memory.limit_bytes, limit);
+    memory.share_bytes = SmallerKnown(memory.share_bytes, std::max<int64_t>(limit - others, 1));
   }
-  return limit;
+  return memory;
 }
 
 ProcessMemory ReadProcessMemory(const std::string& root) {
@@ -109,13 +109,17 @@ ProcessMemory ReadProcessMemory(const std::string& root) {
   std::istringstream statm(ReadSmallFile(root + "/proc/self/statm"));
   int64_t virtual_pages = 0;
   int64_t resident_pages = 0;
-  if (statm >> virtual_pages >> resident_pages) {
+  int64_t shared_pages = 0;  // of files
+  if (statm >> virtual_pages >> resident_pages >> shared_pages) {
     const int64_t page_bytes = ::sysconf(_SC_PAGESIZE);
-    memory = {.resident_bytes = resident_pages * page_bytes, .virtual_bytes = virtual_pages * page_bytes};
+    memory = {.resident_bytes = resident_pages * page_bytes,
+              .anonymous_bytes = std::max<int64_t>(resident_pages - shared_pages, 0) * page_bytes,
+              .virtual_bytes = virtual_pages * page_bytes};
   }
   // statm counts in batches per thread or processor and may lag by megabytes; the roll-up walks the page tables.
-  const int64_t exact = FieldKilobytes(ReadSmallFile(root + "/proc/self/smaps_rollup"), "Rss");
-  memory.resident_bytes = std::max(memory.resident_bytes, exact);
+  const std::string rollup = ReadSmallFile(root + "/proc/self/smaps_rollup");
+  memory.resident_bytes = std::max(memory.resident_bytes, FieldKilobytes(rollup, "Rss"));
+  if (const int64_t exact = FieldKilobytes(rollup, "Anonymous"); exact > 0) memory.anonymous_bytes = exact;
   return memory;
 }
 

@@ -16,12 +16,20 @@ struct MachineMemory {
 };
 MachineMemory ReadMachineMemory(const std::string& root = "");
 
-// The smallest limit over this process's memory control group and all groups above it, version 1 or 2 (there
-// memory.high counts as well: beyond it the kernel throttles). 0 when there is no limit.
-int64_t ReadCgroupLimit(const std::string& root = "");
+// The memory control group of this process and all groups above it, version 1 or 2.
+struct CgroupMemory {
+  // The smallest limit (in version 2 memory.high counts as well: beyond it the kernel throttles). 0 when there is none.
+  int64_t limit_bytes = 0;
+  // What the limits leave to this process in all: the smallest over the groups of the limit less what others in the
+  // group hold and the kernel cannot take back. At least 1 where there is a limit, else 0.
+  int64_t share_bytes = 0;
+};
+// `own_bytes`: anonymous memory of this process, part of what the groups use.
+CgroupMemory ReadCgroupMemory(int64_t own_bytes, const std::string& root = "");
 
 struct ProcessMemory {
   int64_t resident_bytes = 0;
+  int64_t anonymous_bytes = 0;  // of those: not pages of a file
   int64_t virtual_bytes = 0;
 };
 ProcessMemory ReadProcessMemory(const std::string& root = "");

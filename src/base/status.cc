@@ -16,7 +16,6 @@ std::string_view StatusCodeName(StatusCode code) {
     case StatusCode::kResourceExhausted: return "resource_exhausted";
     case StatusCode::kIo: return "io";
     case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kInternal: return "internal";
   }
   return "unknown";
 }
@@ -44,7 +43,6 @@ Status ResourceExhaustedError(std::string message) {
 }
 Status IoError(std::string message) { return Status(StatusCode::kIo, std::move(message)); }
 Status CancelledError(std::string message) { return Status(StatusCode::kCancelled, std::move(message)); }
-Status InternalError(std::string message) { return Status(StatusCode::kInternal, std::move(message)); }
 
 namespace internal {
 

@@ -1,11 +1,9 @@
 #include "base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <cmath>
-#include <fstream>
-#include <string>
+#include <system_error>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/spin.h"
@@ -32,11 +30,18 @@ uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
   CHECK(threads >= 1);
+  std::unique_ptr<ThreadPool> pool(new ThreadPool);
   for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread] { WorkerLoop(thread); });
+    try {
+      pool->workers_.emplace_back([raw = pool.get(), thread] { raw->WorkerLoop(thread); });
+    } catch (const std::system_error& error) {
+      return ResourceExhaustedError(fmt::format("the system refuses compute thread {} of {}: {}; use fewer --threads",
+                                                thread + 1, threads, error.code().message()));
+    }
   }
+  return pool;
 }
 
 ThreadPool::~ThreadPool() {
@@ -75,21 +80,6 @@ void ThreadPool::RunShare(int thread) const {
   const int64_t begin = grains * thread / team * grain_;
   const int64_t end = std::min(count_, grains * (thread + 1) / team * grain_);
   if (begin < end) invoke_(context_, begin, end, thread);
-}
-
-int DefaultThreads() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cpus = 1;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = std::max(1, CPU_COUNT(&set));
-  // cgroup v2: "<quota> <period>" or "max <period>".
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (quota_file >> quota >> period && quota != "max" && period > 0) {
-    cpus = std::min(cpus, std::max(1, static_cast<int>(std::ceil(std::stod(quota) / period))));
-  }
-  return cpus;
 }
 
 }  // namespace nunspark

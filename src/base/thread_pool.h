@@ -8,15 +8,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
+
+#include "nunspark/status.h"
 
 namespace nunspark {
 
 class ThreadPool {
  public:
-  // `threads` >= 1, the caller included.
-  explicit ThreadPool(int threads);
+  // `threads`: the caller included. REQUIRES: threads >= 1.
+  // Errors: kResourceExhausted when the system refuses a thread.
+  static Result<std::unique_ptr<ThreadPool>> Create(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -40,6 +44,7 @@ class ThreadPool {
  private:
   using Invoke = void (*)(const void* context, int64_t begin, int64_t end, int thread);
 
+  ThreadPool() = default;
   void Run(int64_t count, int64_t grain, Invoke invoke, const void* context);
   void WorkerLoop(int thread);
   void RunShare(int thread) const;
@@ -56,9 +61,6 @@ class ThreadPool {
   std::atomic<uint32_t> unfinished_{0};
   std::atomic<bool> stopping_{false};
 };
-
-// Threads to use by default: the CPUs this process may run on, within its cgroup's CPU quota.
-int DefaultThreads();
 
 }  // namespace nunspark
 

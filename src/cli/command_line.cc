@@ -1,4 +1,6 @@
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <string>
 
 #include <fmt/format.h>
@@ -16,6 +18,17 @@ constexpr AddVerb kVerbs[] = {AddPack,   AddGenerate, AddInspect,    AddVerify,
 constexpr const char* kAbout =
     "Runs language models larger than memory by streaming their weights from the drive.\n"
     "Start with: nunspark generate MODEL_FOLDER --prompt \"Hello\" (add --budget 4GB to set the memory for weights).";
+
+// Our code reports failures as a Status; what still throws is the memory that the system refuses.
+Result<int> Guarded(const Action& action) {
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhaustedError("the system refuses more memory; use a smaller --budget or a shorter prompt");
+  } catch (const std::exception& error) {
+    return IoError(fmt::format("unexpected failure: {}", error.what()));
+  }
+}
 
 }  // namespace
 
@@ -37,7 +50,7 @@ int RunCommandLine(int argc, const char* const* argv) {
     return 2;
   }
   InstallInterruptHandler();
-  const Result<int> code = action();
+  const Result<int> code = Guarded(action);
   if (code.ok()) return *code;
   if (code.status().code() == StatusCode::kCancelled && Interrupted()) {
     std::fputs("stopped\n", stderr);

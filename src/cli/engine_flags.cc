@@ -65,9 +65,6 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   if (flags.warm_window < 0 || flags.warm_window > 1000) {
     return InvalidArgumentError(fmt::format("--warm-window must be from 0 to 1000, found {}", flags.warm_window));
   }
-  if (flags.expert_cache_frac > 1) {
-    return InvalidArgumentError(fmt::format("--expert-cache-frac must be from 0 to 1, found {}", flags.expert_cache_frac));
-  }
   options.threads = flags.threads;
   options.prefill_chunk = static_cast<int32_t>(flags.prefill_chunk);
   options.expert_cache_fraction = flags.expert_cache_frac;

@@ -3,6 +3,7 @@
 #define NUNSPARK_CLI_ENGINE_FLAGS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct EngineFlags {
   std::string io = "auto";
   int threads = 0;
   int64_t prefill_chunk = 1024;
-  double expert_cache_frac = -1;
+  std::optional<double> expert_cache_frac;
   bool no_prefetch = false;
   int64_t warm_window = 1;
   bool no_direct_io = false;

@@ -10,8 +10,9 @@
 
 namespace nunspark::cli {
 
-// Feeds every line of standard input to `answer` and writes what it returns. Blank lines are skipped. Ends with the input,
-// on Ctrl-C, or with an error when standard output cannot be written any more. Errors: kInvalidArgument for a line beyond 64 MiB.
+// Feeds every line of standard input to `answer` and writes what it returns. Blank lines are skipped; a line beyond
+// 64 MiB is answered with an error object and not kept in memory. Ends with the input.
+// Errors: kCancelled on Ctrl-C; kIo when standard input or output fails.
 Status LoopOverLines(const std::function<std::string(std::string_view)>& answer);
 
 }  // namespace nunspark::cli

@@ -1,58 +1,35 @@
 #include "cli/logits_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <limits>
 
-#include <fmt/format.h>
+#include "formats/safetensors.h"
 
 namespace nunspark::cli {
 namespace {
 
-std::span<const uint8_t> Bytes(const void* data, int64_t bytes) {
-  return {static_cast<const uint8_t*>(data), static_cast<size_t>(bytes)};
+template <typename T>
+std::string_view Bytes(const T* data, int64_t count) {
+  return {reinterpret_cast<const char*>(data), static_cast<size_t>(count) * sizeof(T)};
 }
 
 }  // namespace
 
 Result<LogitsFile> LogitsFile::Create(const std::string& path, int64_t tokens, int64_t vocab_size, int64_t greedy) {
-  const int64_t logits_bytes = tokens * vocab_size * 4;
-  std::string header = fmt::format(R"({{"logits":{{"dtype":"F32","shape":[{},{}],"data_offsets":[0,{}]}})", tokens, vocab_size,
-                                   logits_bytes);
+  std::vector<TensorInfo> tensors = {
+      {.name = "logits", .dtype = DType::kF32, .shape = {tokens, vocab_size}, .bytes = tokens * vocab_size * 4}};
   if (greedy > 0) {
-    const int64_t mid = logits_bytes + greedy * 4;
-    header += fmt::format(R"(,"greedy":{{"dtype":"I32","shape":[{}],"data_offsets":[{},{}]}})", greedy, logits_bytes, mid);
-    header += fmt::format(R"(,"margin":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}})", greedy, mid, mid + greedy * 4);
+    tensors.push_back({.name = "greedy", .dtype = DType::kI32, .shape = {greedy}, .bytes = greedy * 4});
+    tensors.push_back({.name = "margin", .dtype = DType::kF32, .shape = {greedy}, .bytes = greedy * 4});
   }
-  header += "}";
-  header.resize((header.size() + 7) / 8 * 8, ' ');
-
   LogitsFile out;
-  out.path_ = path;
-  out.tokens_ = tokens;
   out.vocab_size_ = vocab_size;
-  ASSIGN_OR_RETURN(out.file_, File::Create(fmt::format("{}.{}.tmp", path, getpid())));
-  const uint64_t length = header.size();
-  uint8_t prefix[8];
-  for (size_t i = 0; i < 8; ++i) prefix[i] = static_cast<uint8_t>(length >> (8 * i));
-  RETURN_IF_ERROR(out.file_.WriteAt(0, prefix));
-  RETURN_IF_ERROR(out.file_.WriteAt(8, Bytes(header.data(), static_cast<int64_t>(header.size()))));
-  out.data_offset_ = 8 + static_cast<int64_t>(header.size());
+  ASSIGN_OR_RETURN(out.file_, AtomicFile::Create(path));
+  RETURN_IF_ERROR(out.file_.Append(WriteSafetensorsHeader(tensors, 8)));
   return out;
 }
 
-LogitsFile::~LogitsFile() {
-  if (file_.is_open()) std::remove(file_.path().c_str());
-}
-
-Status LogitsFile::WriteRows(int64_t first, int64_t count, const float* logits) {
-  const int64_t row_bytes = vocab_size_ * 4;
-  return file_.WriteAt(data_offset_ + first * row_bytes, Bytes(logits, count * row_bytes));
-}
+Status LogitsFile::AppendRows(int64_t count, const float* logits) { return file_.Append(Bytes(logits, count * vocab_size_)); }
 
 int32_t LogitsFile::AddGreedy(const std::vector<float>& logits) {
   size_t best = 0;
@@ -69,20 +46,9 @@ int32_t LogitsFile::AddGreedy(const std::vector<float>& logits) {
 }
 
 Status LogitsFile::Finish() {
-  const int64_t after_logits = data_offset_ + tokens_ * vocab_size_ * 4;
-  const int64_t bytes = static_cast<int64_t>(greedy_.size()) * 4;
-  RETURN_IF_ERROR(file_.WriteAt(after_logits, Bytes(greedy_.data(), bytes)));
-  RETURN_IF_ERROR(file_.WriteAt(after_logits + bytes, Bytes(margin_.data(), bytes)));
-  RETURN_IF_ERROR(file_.Sync());
-  const std::string temporary = file_.path();
-  file_.Close();
-  std::error_code error;
-  std::filesystem::rename(temporary, path_, error);
-  if (error) {
-    std::remove(temporary.c_str());
-    return IoError(fmt::format("{}: cannot be put in place: {}", path_, error.message()));
-  }
-  return Status();
+  RETURN_IF_ERROR(file_.Append(Bytes(greedy_.data(), static_cast<int64_t>(greedy_.size()))));
+  RETURN_IF_ERROR(file_.Append(Bytes(margin_.data(), static_cast<int64_t>(margin_.size()))));
+  return file_.Commit();
 }
 
 }  // namespace nunspark::cli

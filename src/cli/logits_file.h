@@ -11,27 +11,21 @@
 
 namespace nunspark::cli {
 
-// The file appears under its name when Finish succeeds; a temporary beside it goes away otherwise.
+// The file appears under its name when Finish succeeds, and not at all otherwise.
 class LogitsFile {
  public:
   static Result<LogitsFile> Create(const std::string& path, int64_t tokens, int64_t vocab_size, int64_t greedy);
-  LogitsFile(LogitsFile&&) = default;
-  ~LogitsFile();
 
-  Status WriteRows(int64_t first, int64_t count, const float* logits);
+  // The next `count` rows. REQUIRES: `tokens` rows in all before Finish.
+  Status AppendRows(int64_t count, const float* logits);
 
-  // Appends the most probable token of `logits` (lowest id among equals) and its margin; returns it.
+  // Notes the most probable token of `logits` (lowest id among equals) and its margin; returns it.
   int32_t AddGreedy(const std::vector<float>& logits);
 
   Status Finish();
 
  private:
-  LogitsFile() = default;
-
-  std::string path_;
-  File file_;                  // the temporary
-  int64_t data_offset_ = 0;
-  int64_t tokens_ = 0;
+  AtomicFile file_;
   int64_t vocab_size_ = 0;
   std::vector<int32_t> greedy_;
   std::vector<float> margin_;

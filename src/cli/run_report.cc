@@ -35,7 +35,7 @@ struct Figures {
 double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 // Bytes per second of scattered reads from the model's largest file; 0 where that cannot be measured.
-double ProbeFolder(const std::string& folder) {
+double ProbeFolder(const std::string& folder, IoChoice io_choice, bool direct) {
   std::string largest;
   int64_t bytes = 0;
   std::error_code error;
@@ -48,7 +48,8 @@ double ProbeFolder(const std::string& folder) {
     }
   }
   if (largest.empty()) return 0;
-  auto queue = OpenReadQueue({largest}, {.depth = kProbe.in_flight});
+  const IoBackend backend = io_choice == IoChoice::kPread ? IoBackend::kPread : IoBackend::kAuto;
+  auto queue = OpenReadQueue({largest}, {.backend = backend, .direct = direct, .depth = kProbe.in_flight});
   if (!queue.ok()) return 0;
   const Result<ProbeResult> probe = ProbeReadBandwidth(**queue, 0, bytes, kProbe);
   return probe.ok() ? probe->bytes_per_second : 0;
@@ -66,7 +67,7 @@ Figures Compute(const RunReport& r) {
   f.bytes_per_token = Ratio(static_cast<double>(r.result.decode_bytes_read), std::max(1.0, tokens - 1));
   f.stall_share = std::min(1.0, Ratio(static_cast<double>(cache.stall_us) / 1e6, f.wall_s));
   f.bandwidth_achieved = Ratio(static_cast<double>(cache.bytes_read()), static_cast<double>(cache.read_us) / 1e6);
-  f.bandwidth_probed = ProbeFolder(r.model_folder);
+  f.bandwidth_probed = ProbeFolder(r.model_folder, r.io_choice, r.direct_io);
   f.hits = cache.dense.hits + cache.core.hits + cache.expert.hits;
   f.misses = cache.dense.misses + cache.core.misses + cache.expert.misses;
   f.bound = f.stall_share > kBoundByDrive
@@ -120,6 +121,11 @@ std::string ReportText(const RunReport& r) {
   line("kv-budget", fmt::format("{}  ({})", r.kv_budget_text, Gigabytes(r.kv_budget_bytes)));
   line("kv resident peak", Gigabytes(r.stats.kv_peak_bytes));
   line("kv hits / misses", "0 / 0");
+  if (r.lookahead) {
+    // The next layer's experts are not predicted yet.
+    line("lookahead issued", "0");
+    line("lookahead skip (core)", "0");
+  }
   // Ours.
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
                                     FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
@@ -129,6 +135,7 @@ std::string ReportText(const RunReport& r) {
                              FormatSize(r.result.prompt_bytes_read)));
   line("decode", fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
+  line("prefetched pieces", fmt::format("{} issued, {} used", r.stats.cache.prefetch_issued, r.stats.cache.prefetch_used));
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
@@ -157,7 +164,8 @@ std::string ReportJson(const RunReport& r) {
                           {"stall_share", f.stall_share}, {"bandwidth_achieved", f.bandwidth_achieved},
                           {"bandwidth_probed", f.bandwidth_probed}, {"backend", r.io}}},
       {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)}, {"core", KindJson(r.stats.cache.core)},
-                             {"expert", KindJson(r.stats.cache.expert)}}},
+                             {"expert", KindJson(r.stats.cache.expert)},
+                             {"prefetch_issued", r.stats.cache.prefetch_issued}, {"prefetch_used", r.stats.cache.prefetch_used}}},
       {"bound", f.bound},
       {"isa", r.isa},
       {"threads", r.threads},

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -20,13 +19,16 @@
 namespace nunspark::cli {
 namespace {
 
+// Far beyond any context; text of this size is a mistake.
+constexpr int64_t kMaxPromptBytes = 64 << 20;
+
 struct Flags {
   std::string model;
   EngineFlags engine;
   PromptFlags prompt;
   int64_t max_tokens = 32;
   double temperature = 0;
-  int64_t top_k = 0;
+  int32_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
   uint64_t seed = 0;
@@ -92,11 +94,11 @@ Status CheckOriginalFlags(const Flags& flags) {
 
 Result<std::string> ReadPromptText(const Flags& flags) {
   if (flags.prompt.text_given) return flags.prompt.text;
-  if (!flags.prompt.file.empty()) return ReadWholeFile(flags.prompt.file);
+  if (!flags.prompt.file.empty()) return ReadWholeFile(flags.prompt.file, {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"});
   if (isatty(STDIN_FILENO) == 1) {
     return InvalidArgumentError("no prompt given; use --prompt TEXT, --prompt-file FILE, --prompt-ids 1,2,3, or pipe text in");
   }
-  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile("/dev/stdin", {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"}));
   if (text.empty()) return InvalidArgumentError("no prompt given: standard input is empty; use --prompt TEXT");
   return text;
 }
@@ -170,7 +172,7 @@ Result<int> Run(const Flags& flags) {
   }
   const GenerateOptions options{
       .max_tokens = static_cast<int32_t>(flags.max_tokens),
-      .sampling = {.temperature = flags.temperature, .top_k = static_cast<int32_t>(std::clamp<int64_t>(flags.top_k, -1, 1 << 28)),
+      .sampling = {.temperature = flags.temperature, .top_k = flags.top_k,
                    .top_p = flags.top_p, .min_p = flags.min_p, .seed = flags.seed},
       .ignore_eos = flags.ignore_eos};
 
@@ -215,8 +217,9 @@ Result<int> Run(const Flags& flags) {
   const RunReport report{.result = *result, .prompt = prompt, .text = output.text(), .stats = engine->stats(),
                          .plan = engine->plan(), .load_s = clock.load_s(), .budget_text = flags.engine.budget,
                          .kv_budget_text = flags.kv_budget, .kv_budget_bytes = kv_budget, .prefetch = !flags.engine.no_prefetch,
-                         .model_bytes = files->weight_bytes(), .isa = std::string(engine->isa()), .threads = engine->threads(),
-                         .io = engine->io_description(), .numerics = flags.engine.numerics, .model_folder = files->folder()};
+                         .lookahead = flags.lookahead, .model_bytes = files->weight_bytes(), .isa = std::string(engine->isa()), .threads = engine->threads(),
+                         .io = engine->io_description(), .numerics = flags.engine.numerics, .model_folder = files->folder(),
+                         .io_choice = engine_options.io, .direct_io = engine_options.direct_io};
   if (flags.json) {
     std::puts(ReportJson(report).c_str());
   } else {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -6,14 +7,13 @@
 
 #include "base/json.h"
 #include "base/size.h"
-#include "base/thread_pool.h"
 #include "cli/engine_flags.h"
 #include "cli/verbs.h"
+#include "engine/engine_plan.h"
+#include "engine/model_files.h"
 #include "formats/checkpoint.h"
-#include "models/model.h"
 #include "models/model_layout.h"
 #include "weights/memory_plan.h"
-#include "weights/piece_index.h"
 
 namespace nunspark::cli {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 struct Flags {
   std::string model;
   std::string budget = "auto";
-  int64_t context = 4096;
+  int64_t context = 0;
   bool pieces = false;
   bool json = false;
 };
@@ -83,9 +83,9 @@ void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
                           100.0 * plan.expert_slots / static_cast<double>(experts))
                   .c_str());
   }
-  std::puts(fmt::format("  whole process about {} of {} ({})", FormatSize(plan.total_bytes), FormatSize(plan.ceiling_bytes),
-                        plan.ceiling_bound)
-                .c_str());
+  const std::string ceiling = plan.ceiling_bytes > 0 ? fmt::format("of {} ({})", FormatSize(plan.ceiling_bytes), plan.ceiling_bound)
+                                                     : "of an unknown amount of memory";
+  std::puts(fmt::format("  whole process about {} {}", FormatSize(plan.total_bytes), ceiling).c_str());
 }
 
 void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary) {
@@ -93,6 +93,7 @@ void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Su
   std::puts(fmt::format("model        {} ({}), {}", checkpoint.folder, layout.spec->name,
                         checkpoint.manifest ? "pack" : "checkpoint folder")
                 .c_str());
+  std::puts(fmt::format("defined by   {}", layout.spec->authors_code).c_str());
   std::puts(fmt::format("parameters   {} total, {} active per token", Millions(summary.parameters),
                         Millions(summary.active_parameters))
                 .c_str());
@@ -176,17 +177,14 @@ Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summa
 Result<int> Run(const Flags& flags) {
   EngineFlags engine_flags;
   engine_flags.budget = flags.budget;
-  ASSIGN_OR_RETURN(const EngineOptions options, MakeEngineOptions(engine_flags));
-  if (flags.context < 1) return InvalidArgumentError(fmt::format("--context must be at least 1, found {}", flags.context));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
-  ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
-  const PieceIndex index = PieceIndex::Build(layout, checkpoint.tensors);
+  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(engine_flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
+  const Checkpoint& checkpoint = files->checkpoint();
+  const ModelLayout& layout = files->layout();
+  options.context = flags.context > 0 ? flags.context : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions) : 4096;
   const Summary summary = Summarise(layout);
-  MemoryRequest request;
-  request.budget_bytes = options.budget_bytes;
-  request.kv_bytes = KvPool::PlanBytes(Model::KvShapes(layout.hparams), FloatType::kF16, flags.context);
-  request.scratch_bytes = Model::ScratchBytes(layout, DefaultThreads(), options.prefill_chunk);
-  const Result<MemoryPlan> plan = MakeMemoryPlan(layout, index, request, MeasureSystemMemory());
+  const Result<EnginePlan> engine_plan = MakeEnginePlan(*files, options);
+  const Result<MemoryPlan> plan = engine_plan.ok() ? Result<MemoryPlan>(engine_plan->memory) : engine_plan.status();
   if (flags.json) {
     std::puts(WriteJson(ToJson(checkpoint, layout, summary, plan, flags.pieces), 2).c_str());
     return 0;
@@ -207,7 +205,7 @@ void AddInspect(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
   verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
   verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
-  verb->add_option("--context", flags->context, "positions to plan keys and values for")->capture_default_str();
+  verb->add_option("--context", flags->context, "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });

@@ -45,9 +45,10 @@ Result<int> Run(const Flags& flags) {
     progress.Update(first + count, tokens + flags.greedy);
     const float* const last_row = logits + (count - 1) * files->vocab_size();
     std::copy_n(last_row, files->vocab_size(), last.begin());
-    return file.WriteRows(first, count, logits);
+    return file.AppendRows(count, logits);
   }));
   for (int64_t step = 0; step < flags.greedy; ++step) {
+    if (Interrupted()) return CancelledError("stopped");
     const int32_t token = file.AddGreedy(last);
     progress.Update(tokens + step + 1, tokens + flags.greedy);
     if (step + 1 == flags.greedy) break;

@@ -1,10 +1,6 @@
-#include <chrono>
 #include <cstdio>
 #include <memory>
 
-#include <fmt/format.h>
-
-#include "base/size.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"

@@ -18,6 +18,8 @@
 namespace nunspark::cli {
 namespace {
 
+constexpr int64_t kMaxTextBytes = 256 << 20;
+
 struct Flags {
   std::string model;
   EngineFlags engine;
@@ -60,7 +62,7 @@ Result<int> Run(const Flags& flags) {
     return InvalidArgumentError(fmt::format("--window must be 0 (the whole text) or at least 2, found {}", flags.window));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.file));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.file, {.max_bytes = kMaxTextBytes, .limit_reason = "the longest text that is taken"}));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, files->Encode(text));
   const int64_t total = static_cast<int64_t>(ids.size());
   const int64_t window = flags.window == 0 ? total : flags.window;
@@ -77,6 +79,7 @@ Result<int> Run(const Flags& flags) {
   const auto start = std::chrono::steady_clock::now();
   // Whole windows only; every token after a window's first is predicted.
   for (int64_t begin = 0; begin + window <= total; begin += window) {
+    if (Interrupted()) return CancelledError("stopped");
     const std::span<const int32_t> part(ids.data() + begin, static_cast<size_t>(window));
     RETURN_IF_ERROR(session->Logits(part, [&](int64_t first, int64_t count, const float* logits) {
       for (int64_t i = 0; i < count && first + i + 1 < window; ++i) {

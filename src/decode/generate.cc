@@ -32,7 +32,8 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
   const int32_t total = static_cast<int32_t>(tokens.size());
   RETURN_IF_ERROR(target.kv.Reserve(total));
   const int32_t chunk = std::clamp(target.prefill_chunk, 1, target.model.max_rows());
-  Batch batch{.rows = {}, .sequences = {&target.kv}, .logit_rows = {}};
+  Batch& batch = target.batch;
+  batch.sequences.assign(1, &target.kv);
   for (int32_t begin = 0; begin < total; begin += chunk) {
     if (target.cancelled.load(std::memory_order_relaxed)) return CancelledError("cancelled");
     const int32_t end = std::min(total, begin + chunk);
@@ -56,10 +57,10 @@ Status RunToken(Target& target, int32_t token, const std::function<Status(const 
   if (target.cancelled.load(std::memory_order_relaxed)) return CancelledError("cancelled");
   const int32_t position = static_cast<int32_t>(target.kv.length());
   RETURN_IF_ERROR(target.kv.Reserve(position + 1));
-  const Batch batch{.rows = {{.token = token, .position = position, .sequence = 0, .rope_length = position + 1}},
-                    .sequences = {&target.kv},
-                    .logit_rows = {0}};
-  return target.model.Forward(batch, target.weights,
+  target.batch.rows.assign(1, {.token = token, .position = position, .sequence = 0, .rope_length = position + 1});
+  target.batch.sequences.assign(1, &target.kv);
+  target.batch.logit_rows.assign(1, 0);
+  return target.model.Forward(target.batch, target.weights,
                               [&](int32_t, int32_t, const float* logits) { return callback(logits); });
 }
 
@@ -73,7 +74,10 @@ Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prom
   Sampler sampler(options.sampling, target.model.hparams().vocab_size);
   GenerateResult result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  result.ids.reserve(static_cast<size_t>(options.max_tokens));
+  // max_tokens is what the caller asks for, not what will come.
+  constexpr int32_t kReservedTokens = 1 << 16;
+  const size_t reserved = static_cast<size_t>(std::min(options.max_tokens, kReservedTokens));
+  result.ids.reserve(reserved);
 
   const Clock::time_point start = Clock::now();
   const int64_t bytes_at_start = bytes_read();
@@ -97,7 +101,7 @@ Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prom
   RETURN_IF_ERROR(status);
 
   std::vector<Clock::time_point> times;   // when each token was known
-  times.reserve(static_cast<size_t>(options.max_tokens));
+  times.reserve(reserved);
   result.finish_reason = FinishReason::kLength;
   while (true) {
     result.ids.push_back(token);

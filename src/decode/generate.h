@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "models/batch.h"
 #include "models/model.h"
 #include "models/weight_source.h"
 #include "nunspark/session.h"
@@ -23,6 +24,7 @@ struct Target {
   KvSequence& kv;
   int32_t prefill_chunk = 1024;          // at most model.max_rows()
   const std::atomic<bool>& cancelled;    // checked between passes
+  Batch batch;                           // reused, so that a step allocates nothing
 };
 
 // Which logits of a prompt are wanted.

@@ -5,29 +5,18 @@
 
 #include <fmt/format.h>
 
-#include "base/size.h"
 #include "base/thread_pool.h"
 #include "decode/generate.h"
+#include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "io/read_queue.h"
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
 #include "models/model.h"
-#include "weights/memory_plan.h"
 #include "weights/piece_cache.h"
-#include "weights/piece_index.h"
 
 namespace nunspark {
 namespace {
-
-FloatType KvFloatType(KvType type) {
-  switch (type) {
-    case KvType::kF32: return FloatType::kF32;
-    case KvType::kF16: return FloatType::kF16;
-    case KvType::kBF16: return FloatType::kBF16;
-  }
-  return FloatType::kF16;
-}
 
 IoBackend BackendOf(IoChoice choice) {
   switch (choice) {
@@ -50,34 +39,12 @@ int64_t PeakResidentBytes() {
   return 0;
 }
 
-Status CheckOptions(const ModelFiles& files, const EngineOptions& options) {
-  if (options.context < 1) {
-    return InvalidArgumentError(fmt::format("context must be at least 1, found {}", options.context));
-  }
-  if (files.max_context() > 0 && options.context > files.max_context()) {
-    return InvalidArgumentError(fmt::format("{} positions are more than the {} this model was made for; shorten the prompt or "
-                                            "--max-tokens",
-                                            options.context, files.max_context()));
-  }
-  if (options.prefill_chunk < 1) {
-    return InvalidArgumentError(fmt::format("prefill chunk must be at least 1, found {}", options.prefill_chunk));
-  }
-  if (options.threads < 0 || options.threads > 1024) {
-    return InvalidArgumentError(fmt::format("threads must be from 0 (all) to 1024, found {}", options.threads));
-  }
-  if (options.expert_cache_fraction > 1) {
-    return InvalidArgumentError(
-        fmt::format("the expert share of the budget must be at most 1, found {}", options.expert_cache_fraction));
-  }
-  return Status();
-}
-
 class SessionImpl;
 
 class EngineImpl : public Engine {
  public:
   EngineImpl(const ModelFilesImpl& files, const EngineOptions& options)
-      : files_(files), options_(options), pool_(options.threads > 0 ? options.threads : DefaultThreads()) {}
+      : files_(files), options_(options) {}
 
   Status Start();
 
@@ -87,20 +54,17 @@ class EngineImpl : public Engine {
     return {.cache = cache_->stats(), .kv_peak_bytes = kv_pool_->used_peak_bytes(), .process_peak_bytes = PeakResidentBytes()};
   }
   std::string_view isa() const override { return Kernels().name; }
-  int threads() const override { return pool_.threads(); }
+  int threads() const override { return plan_.threads; }
   std::string io_description() const override { return cache_->io_description(); }
-
-  const ModelFilesImpl& files() const { return files_; }
 
  private:
   friend class SessionImpl;
 
   const ModelFilesImpl& files_;
   const EngineOptions options_;
-  ThreadPool pool_;
-  PieceIndex index_;
-  MemoryPlan plan_;
+  EnginePlan plan_;
   PlanSummary summary_;
+  std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<PieceCache> cache_;
   std::unique_ptr<KvPool> kv_pool_;
   std::unique_ptr<Model> model_;
@@ -109,26 +73,30 @@ class EngineImpl : public Engine {
 
 class SessionImpl : public Session {
  public:
-  explicit SessionImpl(EngineImpl& engine) : engine_(engine), kv_(*engine.kv_pool_) {}
+  explicit SessionImpl(EngineImpl& engine)
+      : engine_(engine),
+        kv_(*engine.kv_pool_),
+        target_{.model = *engine.model_, .weights = *engine.cache_, .kv = kv_, .prefill_chunk = engine.plan_.max_rows,
+                .cancelled = cancelled_, .batch = {}} {}
   ~SessionImpl() override { engine_.in_use_ = false; }
 
   Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) override {
     RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(tokens.size()), 0));
-    Target target = MakeTarget();
-    return RunPrompt(target, tokens, PromptLogits::kAll, callback);
+    const ClearOnReturn clear(cancelled_);
+    return RunPrompt(target_, tokens, PromptLogits::kAll, callback);
   }
 
   Status Append(int32_t token, const LogitsCallback& callback) override {
     RETURN_IF_ERROR(CheckLength(kv_.length(), 1));
-    Target target = MakeTarget();
-    return RunToken(target, token, [&](const float* logits) { return callback(0, 1, logits); });
+    const ClearOnReturn clear(cancelled_);
+    return RunToken(target_, token, [&](const float* logits) { return callback(0, 1, logits); });
   }
 
   Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                   const TokenCallback& on_token, const PromptCallback& on_prompt) override {
     RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(prompt.size()), options.max_tokens));
-    Target target = MakeTarget();
-    return RunGenerate(target, prompt, options, engine_.files_.stop_ids(),
+    const ClearOnReturn clear(cancelled_);
+    return RunGenerate(target_, prompt, options, engine_.files_.stop_ids(),
                        [this] { return engine_.cache_->stats().bytes_read(); }, on_token, on_prompt);
   }
 
@@ -141,61 +109,32 @@ class SessionImpl : public Session {
                                             engine_.options_.context));
   }
 
-  Target MakeTarget() {
-    cancelled_.store(false, std::memory_order_relaxed);
-    return {.model = *engine_.model_, .weights = *engine_.cache_, .kv = kv_,
-            .prefill_chunk = engine_.options_.prefill_chunk, .cancelled = cancelled_};
-  }
+  // A cancellation ends one call, whenever it came, and not the one after.
+  struct ClearOnReturn {
+    explicit ClearOnReturn(std::atomic<bool>& flag_to_clear) : flag(flag_to_clear) {}
+    ~ClearOnReturn() { flag.store(false, std::memory_order_relaxed); }
+    std::atomic<bool>& flag;
+  };
 
   EngineImpl& engine_;
   KvSequence kv_;
   std::atomic<bool> cancelled_{false};
+  Target target_;
 };
 
-std::string PlanTable(const MemoryPlan& plan) {
-  std::string table;
-  const auto line = [&](std::string_view part, int64_t bytes, const std::string& note) {
-    table += fmt::format("  {:<24} {:>10}  {}\n", part, FormatSize(bytes), note);
-  };
-  line("cores", plan.core_region_bytes, fmt::format("{} pinned, ring of {}", plan.pinned_cores, plan.ring_slots));
-  if (plan.expert_slots > 0) {
-    line("expert slots", plan.expert_region_bytes,
-         fmt::format("{} x {}", plan.expert_slots, FormatSize(plan.expert_slot_bytes)));
-  }
-  line("embedding", plan.embed_bytes, "");
-  line("norm and head", plan.norm_head_bytes, "");
-  line("read buffers", plan.read_buffer_bytes, "");
-  line("KV cache", plan.kv_bytes, "");
-  line("activations", plan.scratch_bytes, "");
-  line("program and tokenizer", plan.process_bytes, "");
-  line("reserve", plan.reserve_bytes, "");
-  line("total", plan.total_bytes, fmt::format("of {} ({})", FormatSize(plan.ceiling_bytes), plan.ceiling_bound));
-  return table;
-}
-
 Status EngineImpl::Start() {
-  const ModelLayout& layout = files_.layout();
-  const TensorIndex& tensors = files_.checkpoint().tensors;
-  index_ = PieceIndex::Build(layout, tensors);
-  const std::vector<KvLayerShape> shapes = Model::KvShapes(layout.hparams);
-  const FloatType kv_type = KvFloatType(options_.kv);
-  const int32_t rows = static_cast<int32_t>(std::min<int64_t>(options_.prefill_chunk, options_.context));
+  ASSIGN_OR_RETURN(plan_, MakeEnginePlan(files_, options_));
+  const MemoryPlan& memory = plan_.memory;
+  summary_ = {.budget = memory.budget_bytes, .budget_bound = memory.budget_bound, .floor = memory.floor_bytes,
+              .total = memory.total_bytes, .ceiling = memory.ceiling_bytes, .kv = memory.kv_bytes};
 
-  MemoryRequest request;
-  request.budget_bytes = options_.budget_bytes;
-  request.expert_fraction = options_.expert_cache_fraction;
-  request.kv_bytes = KvPool::PlanBytes(shapes, kv_type, options_.context);
-  request.scratch_bytes = Model::ScratchBytes(layout, pool_.threads(), rows);
-  ASSIGN_OR_RETURN(plan_, MakeMemoryPlan(layout, index_, request, MeasureSystemMemory()));
-  summary_ = {.budget = plan_.budget_bytes, .budget_bound = plan_.budget_bound, .floor = plan_.floor_bytes,
-              .total = plan_.total_bytes, .ceiling = plan_.ceiling_bytes, .kv = plan_.kv_bytes, .table = PlanTable(plan_)};
-
+  ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
-  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(index_.paths(), io));
-  ASSIGN_OR_RETURN(cache_, PieceCache::Create(layout, index_, plan_, std::move(queue),
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(plan_.index.paths(), io));
+  ASSIGN_OR_RETURN(cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue),
                                               {.prefetch = options_.prefetch, .warm_window = options_.warm_window}));
-  ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(shapes, kv_type, options_.context));
-  ASSIGN_OR_RETURN(model_, Model::Create(layout, pool_, rows));
+  ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, options_.context));
+  ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows));
   return Status();
 }
 
@@ -209,8 +148,7 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession() {
 
 Result<std::unique_ptr<Engine>> Engine::Start(const ModelFiles& files, const EngineOptions& options) {
   RETURN_IF_ERROR(CheckKernelChoice());
-  RETURN_IF_ERROR(CheckOptions(files, options));
-  // Open returns nothing else.
+  // Open returns nothing else, and nobody else can derive from ModelFiles.
   auto engine = std::make_unique<EngineImpl>(static_cast<const ModelFilesImpl&>(files), options);
   RETURN_IF_ERROR(engine->Start());
   return std::unique_ptr<Engine>(std::move(engine));

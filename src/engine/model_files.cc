@@ -57,8 +57,9 @@ Status ModelFilesImpl::LoadText() {
       template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", folder(), error.type, error.message));
     }
   }
-  const Result<Json> specials = text::LoadSpecialTokens(folder());
-  if (specials.ok()) special_tokens_ = *specials;
+  Result<Json> specials = text::LoadSpecialTokens(folder());
+  if (!specials.ok() && specials.status().code() != StatusCode::kNotFound) return specials.status();
+  if (specials.ok()) special_tokens_ = std::move(specials).value();
   return Status();
 }
 

@@ -3,7 +3,6 @@
 #define NUNSPARK_ENGINE_MODEL_FILES_H_
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 

@@ -210,18 +210,6 @@ TEST(Kernels, ConversionsOfShortRowsTouchNothingBeyondThem) {
   }
 }
 
-TEST(Kernels, DecodeRowEqualsTheReference) {
-  for (const WeightFormat& format : AllFormats()) {
-    const RandomMatrix w(format, 3, 384, 5, 1);
-    for (const KernelTable* table : AvailableKernels()) {
-      std::vector<float> row(384), expected(384);
-      table->decode_row(w.matrix(), 2, row.data());
-      DecodeRow(w.matrix(), 2, expected.data());
-      ASSERT_TRUE(SameBits(row, expected)) << table->name << " " << FormatName(format);
-    }
-  }
-}
-
 TEST(Kernels, ArgMaxTakesTheLowestOfEqualsAndNeverNan) {
   for (const KernelTable* table : AvailableKernels()) {
     for (int64_t n : kSizes) {

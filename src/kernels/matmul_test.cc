@@ -126,7 +126,7 @@ TEST(MatMul, IsCloseToTheProductInDouble) {
       const std::vector<float> y = Multiply(*table, w.matrix(), {.bias = {}, .x = x.data(), .rows = rows});
       std::vector<float> decoded(cols);
       for (int64_t n = 0; n < outs; ++n) {
-        table->decode_row(w.matrix(), n, decoded.data());
+        DecodeRow(w.matrix(), n, decoded.data());
         for (int64_t m = 0; m < rows; ++m) {
           double exact = 0, magnitude = 0;
           for (int64_t k = 0; k < cols; ++k) {

@@ -19,7 +19,6 @@ enum class Role : uint8_t {
   kFfnNorm, kGate, kUp, kDown,
   kRouter, kExpertGate, kExpertUp, kExpertDown,
 };
-inline constexpr int kRoleCount = 18;
 
 // Named dimensions of a tensor's shape.
 enum class Dim : uint8_t { kVocab, kModel, kQueryOut, kKvOut, kHeadDim, kFfn, kExpertFfn, kExperts };
@@ -54,7 +53,7 @@ struct ExpertNames {
   std::string_view unstacked;  // "mlp.experts" (then ".{E}.")
 };
 
-enum class ConfigRule : uint8_t { kRequired, kDefault, kIgnored };
+enum class ConfigRule : uint8_t { kRequired, kDefault };
 
 // config.json key -> HParams member.
 struct ConfigKey {
@@ -64,7 +63,6 @@ struct ConfigKey {
   double fallback = 0;     // of kDefault, as a number; 0/1 for flags
 };
 
-enum class Attention : uint8_t { kGqa };
 enum class QkNorm : uint8_t { kNone, kPerHead };       // RMS norm of each query and key head before RoPE
 enum class RopeForm : uint8_t { kHalves };             // pairs (i, i + d/2)
 enum class Norm : uint8_t { kRms };
@@ -77,7 +75,6 @@ enum class Router : uint8_t { kNone, kSoftmaxThenTopK };
 enum class Window : uint8_t { kNone, kByLayer, kEveryLayer };
 
 struct BlockSpec {
-  Attention attention = Attention::kGqa;
   QkNorm qk_norm = QkNorm::kNone;
   RopeForm rope = RopeForm::kHalves;
   Norm norm = Norm::kRms;
@@ -90,8 +87,7 @@ struct BlockSpec {
 
 struct ArchSpec {
   std::string_view name;                            // model_type of config.json
-  std::string_view gguf_name;
-  std::string_view authors_code;                    // where the definition comes from
+  std::string_view authors_code;                    // where the definition comes from; `inspect` shows it
   std::span<const ConfigKey> config;
   std::span<const TensorSpec> tensors;              // in the order of the forward pass; packs keep it
   ExpertNames experts;

@@ -115,6 +115,17 @@ Status ReadRopeKind(const Json& scaling, std::string_view what, RopeKind& kind) 
 }
 
 Status ReadRope(const Json& config, std::string_view what, HParams& hparams) {
+  if (const Json* const factor = config.Find("partial_rotary_factor");
+      factor != nullptr && !factor->is_null() && *factor != Json(1.0) && *factor != Json(1)) {
+    return UnsupportedError(fmt::format("{}: partial_rotary_factor {} is not supported for this model type", what, WriteJson(*factor)));
+  }
+  if (const Json* const nested = config.Find("rope_parameters"); nested != nullptr && nested->is_object()) {
+    for (const auto& [key, value] : nested->as_object()) {
+      if (!value.is_object()) continue;
+      return UnsupportedError(
+          fmt::format("{}: rope_parameters.{}: parameters per layer type are not supported for this model type", what, key));
+    }
+  }
   const Json* const scaling = config.Find("rope_scaling");
   RopeParams& rope = hparams.rope;
   rope.original_positions = static_cast<double>(hparams.max_positions);
@@ -136,7 +147,8 @@ Status ReadRope(const Json& config, std::string_view what, HParams& hparams) {
   RETURN_IF_ERROR(ReadRopeNumber(*scaling, "mscale", what, rope.mscale));
   RETURN_IF_ERROR(ReadRopeNumber(*scaling, "mscale_all_dim", what, rope.mscale_all_dim));
   RETURN_IF_ERROR(ReadRopeNumber(*scaling, "attention_factor", what, rope.attention_factor));
-  if (const Json* const truncate = scaling->Find("truncate"); truncate != nullptr && truncate->is_bool()) {
+  if (const Json* const truncate = scaling->Find("truncate"); truncate != nullptr && !truncate->is_null()) {
+    if (!truncate->is_bool()) return WrongValue(what, "rope_scaling.truncate", "true or false", *truncate);
     rope.truncate = truncate->as_bool();
   }
   if (rope.factor < 1) {
@@ -190,6 +202,9 @@ Status ReadWindows(const ArchSpec& spec, const Json& config, std::string_view wh
   const int64_t first = static_cast<int64_t>(values[static_cast<size_t>(HParamField::kMaxWindowLayers)]);
   for (int64_t layer = 0; layer < hparams.layers; ++layer) {
     const size_t i = static_cast<size_t>(layer);
+    if (by_type && types->as_array()[i] != Json("sliding_attention") && types->as_array()[i] != Json("full_attention")) {
+      return WrongValue(what, "layer_types", "full_attention or sliding_attention", types->as_array()[i]);
+    }
     const bool slides = by_type ? types->as_array()[i] == Json("sliding_attention")
                                 : spec.block.window == Window::kEveryLayer || layer >= first;
     if (slides) hparams.window[i] = window;
@@ -234,9 +249,9 @@ Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::strin
   const auto whole = [&](HParamField field) { return static_cast<int64_t>(values[static_cast<size_t>(field)]); };
   const auto flag = [&](HParamField field) { return values[static_cast<size_t>(field)] != 0; };
 
-  if (const Json* const act = config.Find("hidden_act"); act != nullptr && act->is_string() && act->as_string() != "silu") {
-    return UnsupportedError(fmt::format("{}: hidden_act '{}' is not supported for {}; supported: silu", what,
-                                        act->as_string().substr(0, 60), spec.name));
+  if (const Json* const act = config.Find("hidden_act"); act != nullptr && !act->is_null() && *act != Json("silu")) {
+    return UnsupportedError(fmt::format("{}: hidden_act {} is not supported for {}; supported: silu", what,
+                                        WriteJson(*act).substr(0, 60), spec.name));
   }
 
   HParams h;

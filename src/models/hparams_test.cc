@@ -59,6 +59,14 @@ TEST(HParams, RefusesUnknownActivationsAndRopeTypesByName) {
   EXPECT_NE(rope.status().message().find("llama3"), std::string::npos);
 }
 
+// What would change the numbers is never passed over in silence.
+TEST(HParams, RefusesSettingsThatItWouldHaveToIgnore) {
+  EXPECT_EQ(With("partial_rotary_factor", "0.5").status().code(), StatusCode::kUnsupported);
+  EXPECT_TRUE(With("partial_rotary_factor", "1.0").ok());
+  EXPECT_EQ(With("rope_parameters", R"({"full_attention":{"rope_theta":1e6}})").status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(With("hidden_act", "7").status().code(), StatusCode::kUnsupported);
+}
+
 TEST(HParams, TypeBeatsRopeType) {
   const HParams h = With("rope_scaling", R"({"type":"linear","rope_type":"yarn","factor":2})").value();
   EXPECT_EQ(h.rope.kind, RopeKind::kLinear);
@@ -69,7 +77,7 @@ TEST(HParams, RopeFactorsMustMakeSense) {
   for (const char* scaling :
        {R"({"type":"linear"})", R"({"type":"linear","factor":0.5})", R"({"type":"linear","factor":"2"})",
         R"({"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})", R"({"type":"yarn","factor":4,"beta_fast":0})",
-        R"({"type":7,"factor":2})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
+        R"({"type":7,"factor":2})", R"({"type":"yarn","factor":4,"truncate":1})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
     EXPECT_FALSE(With("rope_scaling", scaling).ok()) << scaling;
   }
 }

@@ -21,6 +21,27 @@ constexpr int64_t kOutputGrain = 16;
 
 int64_t Padded(int64_t floats) { return (floats + 15) / 16 * 16; }
 
+auto NormOf(const KernelTable& kernels, Norm norm) {
+  switch (norm) {
+    case Norm::kRms: break;
+  }
+  return kernels.rms_norm;
+}
+
+auto RotateOf(const KernelTable& kernels, RopeForm form) {
+  switch (form) {
+    case RopeForm::kHalves: break;
+  }
+  return kernels.rope_halves;
+}
+
+auto ActivationOf(const KernelTable& kernels, Activation activation) {
+  switch (activation) {
+    case Activation::kSwiGlu: break;
+  }
+  return kernels.swiglu;
+}
+
 }  // namespace
 
 // Activations of one pass. All arrays are carved from one mapping, 64-byte aligned.
@@ -38,7 +59,7 @@ struct Model::Scratch {
       query = Padded(rows * h.query_out());
       key = Padded(rows * h.kv_out());
       value = Padded(rows * h.kv_out());
-      attended = Padded(rows * std::max(h.query_out(), h.model_dim));
+      attended = Padded(rows * h.query_out());
       gate = Padded(rows * ffn);
       up = Padded(rows * ffn);
       gathered = moe ? Padded(rows * h.model_dim) : 0;
@@ -96,6 +117,9 @@ Model::Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows)
       pool_(pool),
       max_rows_(max_rows),
       kernels_(Kernels()),
+      norm_(NormOf(kernels_, layout.spec->block.norm)),
+      rotate_(RotateOf(kernels_, layout.spec->block.rope)),
+      activate_(ActivationOf(kernels_, layout.spec->block.activation)),
       rope_(layout.hparams.rope, layout.hparams.head_dim),
       plans_(MakeLayerPlans(layout)),
       scratch_(new Scratch) {
@@ -167,7 +191,7 @@ Status Model::Forward(const Batch& batch, WeightSource& weights, const LogitsSin
 
 Status Model::Embed(const Batch& batch, WeightSource& weights, float* x) {
   CHECK(!batch.rows.empty() && static_cast<int64_t>(batch.rows.size()) <= max_rows_);
-  // A batch's tokens, kHeadRows at a time on the stack, so that nothing is allocated.
+  // Tokens are gathered on the stack, so that nothing is allocated.
   constexpr size_t kAtOnce = 256;
   int32_t tokens[kAtOnce];
   for (size_t first = 0; first < batch.rows.size(); first += kAtOnce) {
@@ -188,6 +212,13 @@ Status Model::Layers(int32_t begin, int32_t end, const Batch& batch, WeightSourc
 
 // One layer over all rows of the batch. x [rows, model_dim] is updated in place.
 Status Model::Layer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x) {
+  switch (layout_.spec->block.residual) {
+    case Residual::kPreNorm: break;
+  }
+  return PreNormLayer(plan, batch, weights, x);
+}
+
+Status Model::PreNormLayer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x) {
   ASSIGN_OR_RETURN(const Lease core, weights.Acquire(plan.core));
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
 
@@ -208,8 +239,9 @@ void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& bat
   Project(plan.key, core, s.normed, rows, s.key);       // [rows, kv_heads * head_dim]
   Project(plan.value, core, s.normed, rows, s.value);
   if (plan.query_norm.data >= 0) {
-    HeadNorm(plan.query_norm, core, rows, h.heads, s.query);
-    HeadNorm(plan.key_norm, core, rows, h.kv_heads, s.key);
+    // Each head is a row of head_dim values.
+    Norm(plan.query_norm, core, s.query, rows * h.heads, s.query);
+    Norm(plan.key_norm, core, s.key, rows * h.kv_heads, s.key);
   }
   Rotate(rows, h.heads, s.query);
   Rotate(rows, h.kv_heads, s.key);
@@ -229,7 +261,7 @@ void Model::FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, flo
   Project(plan.gate, core, s.normed, rows, s.gate);
   Project(plan.up, core, s.normed, rows, s.up);
   pool_.ParallelFor(rows * ffn, 4096, [&](int64_t begin, int64_t end, int) {
-    kernels_.swiglu(s.gate + begin, s.up + begin, end - begin, s.gate + begin);
+    activate_(s.gate + begin, s.up + begin, end - begin, s.gate + begin);
   });
   Project(plan.down, core, s.gate, rows, s.normed);
   Add(s.normed, rows, x);
@@ -257,6 +289,7 @@ void Model::Route(const LayerPlan& plan, const Lease& core, int64_t rows) {
   const HParams& h = hparams();
   const int64_t k = h.experts_per_token;
   Project(plan.router, core, s.normed, rows, s.router);
+  CHECK(layout_.spec->block.router == Router::kSoftmaxThenTopK);
   for (int64_t r = 0; r < rows; ++r) {
     // Softmax over all experts, then the k most probable, renormalised if the model says so.
     float* const probabilities = s.router + r * h.experts;
@@ -300,7 +333,7 @@ void Model::RunExpert(const LayerPlan& plan, const Lease& expert) {
   Project(plan.expert_gate, expert, s.gathered, count, s.gate);
   Project(plan.expert_up, expert, s.gathered, count, s.up);
   pool_.ParallelFor(count * h.expert_ffn_dim, 4096, [&](int64_t begin, int64_t end, int) {
-    kernels_.swiglu(s.gate + begin, s.up + begin, end - begin, s.gate + begin);
+    activate_(s.gate + begin, s.up + begin, end - begin, s.gate + begin);
   });
   Project(plan.expert_down, expert, s.gate, count, s.gathered);
   for (int64_t i = 0; i < count; ++i) {
@@ -364,13 +397,8 @@ void Model::Norm(const WeightUse& weight, const Lease& lease, const float* x, in
   const FloatVector w = VectorOf(weight, lease);
   const float epsilon = static_cast<float>(hparams().rms_epsilon);
   pool_.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) kernels_.rms_norm(x + r * w.size, w, epsilon, w.size, out + r * w.size);
+    for (int64_t r = begin; r < end; ++r) norm_(x + r * w.size, w, epsilon, w.size, out + r * w.size);
   });
-}
-
-void Model::HeadNorm(const WeightUse& weight, const Lease& lease, int64_t rows, int64_t heads, float* heads_data) {
-  // A head is a row of head_dim values.
-  Norm(weight, lease, heads_data, rows * heads, heads_data);
 }
 
 void Model::Rotate(int64_t rows, int64_t heads, float* heads_data) {
@@ -378,7 +406,7 @@ void Model::Rotate(int64_t rows, int64_t heads, float* heads_data) {
   const int64_t pairs = rope_.pairs();
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t head = 0; head < heads; ++head) {
-      kernels_.rope_halves(heads_data + (r * heads + head) * dim, scratch_->cos + r * pairs, scratch_->sin + r * pairs, dim);
+      rotate_(heads_data + (r * heads + head) * dim, scratch_->cos + r * pairs, scratch_->sin + r * pairs, dim);
     }
   }
 }

@@ -50,6 +50,7 @@ class Model {
   Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows);
 
   Status Layer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
+  Status PreNormLayer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
   void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, float* x);
   void FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, float* x);
   Status FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, float* x);
@@ -60,7 +61,6 @@ class Model {
 
   void FillRope(const Batch& batch);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
-  void HeadNorm(const WeightUse& weight, const Lease& lease, int64_t rows, int64_t heads, float* heads_data);
   void Rotate(int64_t rows, int64_t heads, float* heads_data);
   void Project(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* y);
   void Attend(const LayerPlan& plan, const Batch& batch);
@@ -70,6 +70,10 @@ class Model {
   ThreadPool& pool_;
   const int32_t max_rows_;
   const KernelTable& kernels_;
+  // The kernels of the spec's choices.
+  decltype(KernelTable::rms_norm) norm_;
+  decltype(KernelTable::rope_halves) rotate_;
+  decltype(KernelTable::swiglu) activate_;
   RopeTable rope_;
   std::vector<LayerPlan> plans_;
   WeightUse final_norm_, head_;

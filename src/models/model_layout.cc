@@ -210,6 +210,11 @@ class Resolver {
 
   Status CheckSettings(const TensorInfo& weight, const std::string& module, int64_t weight_cols, int64_t scale_cols,
                        WeightUse& use) {
+    // Eight bits a code at most; beyond it the products below could overflow.
+    if (weight_cols > use.cols || scale_cols > use.cols) {
+      return DataLossError(fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
+                                       checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
+    }
     const int64_t bits = weight_cols * 32 / use.cols;
     const int64_t group = scale_cols > 0 ? use.cols / scale_cols : 0;
     use.format.encoding = Encoding::kAffine;

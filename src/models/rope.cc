@@ -81,26 +81,23 @@ void RopeTable::Frequencies(double theta, std::vector<float>& out) const {
   }
 }
 
-void RopeTable::Fill(int64_t position, int64_t length, float* cos, float* sin) const {
-  const auto fill = [&](const std::vector<float>& inverse) {
-    for (size_t pair = 0; pair < inverse.size(); ++pair) {
-      const float angle = static_cast<float>(position) * inverse[pair];
-      cos[pair] = static_cast<float>(Cos(angle)) * attention_factor_;
-      sin[pair] = static_cast<float>(Sin(angle)) * attention_factor_;
+void RopeTable::Fill(int64_t position, int64_t length, float* cos, float* sin) {
+  const std::vector<float>* inverse = &inverse_frequencies_;
+  if (params_.kind == RopeKind::kDynamic && static_cast<double>(length) > params_.original_positions) {
+    if (length != stretched_length_) {
+      // NTK-aware scaling of the base with the sequence's length.
+      const double dim = static_cast<double>(rotary_dim_);
+      const double stretch = params_.factor * static_cast<double>(length) / params_.original_positions - (params_.factor - 1);
+      Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), stretched_);
+      stretched_length_ = length;
     }
-  };
-  const double trained = params_.original_positions;
-  if (params_.kind != RopeKind::kDynamic || static_cast<double>(length) <= trained) {
-    fill(inverse_frequencies_);
-    return;
+    inverse = &stretched_;
   }
-  // NTK-aware scaling of the base with the sequence's length.
-  const double dim = static_cast<double>(rotary_dim_);
-  const double stretch = params_.factor * static_cast<double>(length) / trained - (params_.factor - 1);
-  std::vector<float> inverse;
-  inverse.reserve(inverse_frequencies_.size());
-  Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), inverse);
-  fill(inverse);
+  for (size_t pair = 0; pair < inverse->size(); ++pair) {
+    const float angle = static_cast<float>(position) * (*inverse)[pair];
+    cos[pair] = static_cast<float>(Cos(angle)) * attention_factor_;
+    sin[pair] = static_cast<float>(Sin(angle)) * attention_factor_;
+  }
 }
 
 }  // namespace nunspark

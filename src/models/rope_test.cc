@@ -9,7 +9,7 @@ namespace {
 
 // Angle of pair `pair` at `position`, read back from cos and sin at a position where it is small.
 double InverseFrequency(const RopeParams& params, int64_t dim, int64_t pair, int64_t length = 1) {
-  const RopeTable table(params, dim);
+  RopeTable table(params, dim);
   std::vector<float> cos(static_cast<size_t>(dim / 2)), sin(static_cast<size_t>(dim / 2));
   table.Fill(1, length, cos.data(), sin.data());
   return std::atan2(double{sin[static_cast<size_t>(pair)]}, double{cos[static_cast<size_t>(pair)]});
@@ -22,7 +22,7 @@ TEST(RopeTable, DefaultFrequenciesFollowTheFormula) {
 }
 
 TEST(RopeTable, AnglesAreAccurateAtLongPositions) {
-  const RopeTable table({.theta = 1e6}, 128);
+  RopeTable table({.theta = 1e6}, 128);
   std::vector<float> cos(64), sin(64);
   for (const int64_t position : {0, 1, 1000, 131072, 1000000}) {
     table.Fill(position, position + 1, cos.data(), sin.data());
@@ -55,7 +55,7 @@ TEST(RopeTable, Llama3KeepsHighAndDividesLowFrequencies) {
 
 TEST(RopeTable, YarnScalesByItsAttentionFactor) {
   const RopeParams p{.kind = RopeKind::kYarn, .theta = 10000, .factor = 4, .original_positions = 32};
-  const RopeTable table(p, 16);
+  RopeTable table(p, 16);
   std::vector<float> cos(8), sin(8);
   table.Fill(0, 1, cos.data(), sin.data());
   EXPECT_NEAR(cos[0], 0.1 * std::log(4.0) + 1, 1e-6);

@@ -5,21 +5,13 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr ConfigKey kConfig[] = {
-    {"vocab_size", HParamField::kVocabSize, ConfigRule::kRequired},
-    {"hidden_size", HParamField::kModelDim, ConfigRule::kRequired},
-    {"num_hidden_layers", HParamField::kLayers, ConfigRule::kRequired},
-    {"num_attention_heads", HParamField::kHeads, ConfigRule::kRequired},
-    {"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},   // absent: as many as heads
-    {"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},              // absent: hidden_size / heads
-    {"intermediate_size", HParamField::kFfnDim, ConfigRule::kRequired},
-    {"rms_norm_eps", HParamField::kRmsEpsilon, ConfigRule::kRequired},
-    {"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 10000},
-    {"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault},
-    {"tie_word_embeddings", HParamField::kTied, ConfigRule::kDefault},
-    {"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
-    {"mlp_bias", HParamField::kMlpBias, ConfigRule::kDefault},
-};
+constexpr auto kConfig = Join(kDecoderConfig, std::array{
+    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},              // absent: hidden_size / heads
+    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 10000},
+    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault},
+    ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
+    ConfigKey{"mlp_bias", HParamField::kMlpBias, ConfigRule::kDefault},
+});
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -40,13 +32,12 @@ constexpr TensorSpec kTensors[] = {
 
 NUNSPARK_ARCH(llama){
     .name = "llama",
-    .gguf_name = "llama",
     .authors_code = "transformers, models/llama/modeling_llama.py",
     .config = kConfig,
     .tensors = kTensors,
     .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {.attention = Attention::kGqa, .qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
+    .block = {.qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
               .residual = Residual::kPreNorm, .ffn = Ffn::kDense, .activation = Activation::kSwiGlu},
 };
 static_assert(Valid(kArch_llama));

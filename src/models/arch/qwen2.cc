@@ -5,22 +5,14 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr ConfigKey kConfig[] = {
-    {"vocab_size", HParamField::kVocabSize, ConfigRule::kRequired},
-    {"hidden_size", HParamField::kModelDim, ConfigRule::kRequired},
-    {"num_hidden_layers", HParamField::kLayers, ConfigRule::kRequired},
-    {"num_attention_heads", HParamField::kHeads, ConfigRule::kRequired},
-    {"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},
-    {"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
-    {"intermediate_size", HParamField::kFfnDim, ConfigRule::kRequired},
-    {"rms_norm_eps", HParamField::kRmsEpsilon, ConfigRule::kRequired},
-    {"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 1000000},
-    {"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault, 32768},
-    {"tie_word_embeddings", HParamField::kTied, ConfigRule::kDefault},
-    {"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
-    {"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
-    {"max_window_layers", HParamField::kMaxWindowLayers, ConfigRule::kDefault, 28},
-};
+constexpr auto kConfig = Join(kDecoderConfig, std::array{
+    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
+    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 1000000},
+    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault, 32768},
+    ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
+    ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
+    ConfigKey{"max_window_layers", HParamField::kMaxWindowLayers, ConfigRule::kDefault, 28},
+});
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -41,13 +33,12 @@ constexpr TensorSpec kTensors[] = {
 
 NUNSPARK_ARCH(qwen2){
     .name = "qwen2",
-    .gguf_name = "qwen2",
     .authors_code = "transformers, models/qwen2/modeling_qwen2.py",
     .config = kConfig,
     .tensors = kTensors,
     .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {.attention = Attention::kGqa, .qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
+    .block = {.qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
               .residual = Residual::kPreNorm, .ffn = Ffn::kDense, .activation = Activation::kSwiGlu,
               .window = Window::kByLayer},
 };

@@ -5,27 +5,19 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr ConfigKey kConfig[] = {
-    {"vocab_size", HParamField::kVocabSize, ConfigRule::kRequired},
-    {"hidden_size", HParamField::kModelDim, ConfigRule::kRequired},
-    {"num_hidden_layers", HParamField::kLayers, ConfigRule::kRequired},
-    {"num_attention_heads", HParamField::kHeads, ConfigRule::kRequired},
-    {"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},
-    {"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
-    {"intermediate_size", HParamField::kFfnDim, ConfigRule::kRequired},
-    {"rms_norm_eps", HParamField::kRmsEpsilon, ConfigRule::kRequired},
-    {"rope_theta", HParamField::kRopeTheta, ConfigRule::kRequired},
-    {"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kRequired},
-    {"tie_word_embeddings", HParamField::kTied, ConfigRule::kDefault},
-    {"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
-    {"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
-    {"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
-    {"num_experts", HParamField::kExperts, ConfigRule::kRequired},
-    {"num_experts_per_tok", HParamField::kExpertsPerToken, ConfigRule::kRequired},
-    {"moe_intermediate_size", HParamField::kExpertFfnDim, ConfigRule::kRequired},
-    {"norm_topk_prob", HParamField::kNormTopK, ConfigRule::kRequired},
-    {"decoder_sparse_step", HParamField::kSparseStep, ConfigRule::kDefault, 1},
-};
+constexpr auto kConfig = Join(kDecoderConfig, std::array{
+    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
+    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kRequired},
+    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kRequired},
+    ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
+    ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
+    ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
+    ConfigKey{"num_experts", HParamField::kExperts, ConfigRule::kRequired},
+    ConfigKey{"num_experts_per_tok", HParamField::kExpertsPerToken, ConfigRule::kRequired},
+    ConfigKey{"moe_intermediate_size", HParamField::kExpertFfnDim, ConfigRule::kRequired},
+    ConfigKey{"norm_topk_prob", HParamField::kNormTopK, ConfigRule::kRequired},
+    ConfigKey{"decoder_sparse_step", HParamField::kSparseStep, ConfigRule::kDefault, 1},
+});
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -52,13 +44,12 @@ constexpr TensorSpec kTensors[] = {
 
 NUNSPARK_ARCH(qwen3_moe){
     .name = "qwen3_moe",
-    .gguf_name = "qwen3moe",
     .authors_code = "transformers, models/qwen3_moe/modeling_qwen3_moe.py",
     .config = kConfig,
     .tensors = kTensors,
     .experts = {.stacked = "mlp.switch_mlp", .unstacked = "mlp.experts"},
     .ignored = kIgnoredBuffers,
-    .block = {.attention = Attention::kGqa, .qk_norm = QkNorm::kPerHead, .rope = RopeForm::kHalves, .norm = Norm::kRms,
+    .block = {.qk_norm = QkNorm::kPerHead, .rope = RopeForm::kHalves, .norm = Norm::kRms,
               .residual = Residual::kPreNorm, .ffn = Ffn::kMoe, .activation = Activation::kSwiGlu,
               .router = Router::kSoftmaxThenTopK, .window = Window::kEveryLayer},
 };

@@ -1,0 +1,71 @@
+#include "engine/engine_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/cpu_count.h"
+#include "models/model.h"
+
+namespace nunspark {
+namespace {
+
+// Touched stack and allocator arena of one compute thread, rounded up.
+constexpr int64_t kThreadBytes = 128 << 10;
+
+// Far beyond any model; below it no size of ours overflows.
+constexpr int64_t kMaxContext = 1 << 26;
+
+constexpr int kMaxThreads = 1024;
+
+FloatType KvFloatType(KvType type) {
+  switch (type) {
+    case KvType::kF32: return FloatType::kF32;
+    case KvType::kF16: return FloatType::kF16;
+    case KvType::kBF16: return FloatType::kBF16;
+  }
+  return FloatType::kF16;
+}
+
+Status CheckOptions(const ModelFiles& files, const EngineOptions& options) {
+  const int64_t most = files.max_context() > 0 ? std::min(files.max_context(), kMaxContext) : kMaxContext;
+  if (options.context < 1 || options.context > most) {
+    return InvalidArgumentError(fmt::format("a context of {} positions is outside 1 to {}, what this model was made for; shorten the "
+                                            "prompt or --max-tokens",
+                                            options.context, most));
+  }
+  if (options.prefill_chunk < 1) {
+    return InvalidArgumentError(fmt::format("prefill chunk must be at least 1, found {}", options.prefill_chunk));
+  }
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return InvalidArgumentError(fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
+  }
+  const double share = options.expert_cache_fraction.value_or(0);
+  if (!(share >= 0 && share <= 1)) {
+    return InvalidArgumentError(fmt::format("--expert-cache-frac must be from 0 to 1, found {}", share));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(files, options));
+  const ModelLayout& layout = files.layout();
+  EnginePlan plan;
+  plan.index = PieceIndex::Build(layout, files.checkpoint().tensors);
+  plan.threads = options.threads > 0 ? options.threads : std::min(DefaultThreads(), kMaxThreads);
+  plan.max_rows = static_cast<int32_t>(std::min<int64_t>(options.prefill_chunk, options.context));
+  plan.kv_shapes = Model::KvShapes(layout.hparams);
+  plan.kv_type = KvFloatType(options.kv);
+
+  MemoryRequest request;
+  request.budget_bytes = options.budget_bytes;
+  request.expert_fraction = options.expert_cache_fraction.value_or(-1);
+  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, options.context);
+  request.scratch_bytes = Model::ScratchBytes(layout, plan.threads, plan.max_rows) + plan.threads * kThreadBytes;
+  ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
+  return plan;
+}
+
+}  // namespace nunspark
