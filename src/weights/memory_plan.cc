@@ -77,9 +77,11 @@ std::string BoundText(const std::string& bound);
 SystemMemory MeasureSystemMemory() {
   const MachineMemory machine = ReadMachineMemory();
   const ProcessMemory process = ReadProcessMemory();
+  const CgroupMemory group = ReadCgroupMemory(process.anonymous_bytes);
   return {.physical_bytes = machine.total_bytes,
           .available_bytes = machine.available_bytes,
-          .cgroup_limit_bytes = ReadCgroupLimit(),
+          .cgroup_limit_bytes = group.limit_bytes,
+          .cgroup_share_bytes = group.share_bytes,
           .address_space_bytes = AddressSpaceLimit(),
           .process_bytes = process.resident_bytes,
           .process_virtual_bytes = process.virtual_bytes};
@@ -271,6 +273,7 @@ Ceiling FindCeiling(const SystemMemory& system) {
   if (system.physical_bytes > 0) lower(system.physical_bytes - margin, "physical");
   if (system.available_bytes > 0) lower(system.available_bytes + system.process_bytes - margin, "available");
   if (system.cgroup_limit_bytes > 0) lower(system.cgroup_limit_bytes, "cgroup");
+  if (system.cgroup_share_bytes > 0) lower(system.cgroup_share_bytes, "cgroup");
   if (system.address_space_bytes > 0) {
     // Address space that is mapped and not used (libraries, stacks, arenas) counts against this limit and no other.
     const int64_t unused = std::max<int64_t>(system.process_virtual_bytes - system.process_bytes, 0);
@@ -321,9 +324,10 @@ std::string OutsideText(const MemoryPlan& plan) {
                      FormatSize(plan.process_bytes + plan.read_buffer_bytes + plan.reserve_bytes));
 }
 
-// "available memory", "the cgroup limit": a bound in a sentence.
+// "available memory", "the address space limit": a bound in a sentence.
 std::string BoundText(const std::string& bound) {
   if (bound == "physical" || bound == "available") return bound + " memory";
+  if (bound == "cgroup") return "the cgroup limit less what others in the group hold";
   return fmt::format("the {} limit", bound);
 }
 

@@ -19,6 +19,7 @@ struct SystemMemory {
   int64_t physical_bytes = 0;
   int64_t available_bytes = 0;        // MemAvailable
   int64_t cgroup_limit_bytes = 0;     // smallest limit of the control group and its ancestors, v1 or v2
+  int64_t cgroup_share_bytes = 0;     // what the groups' limits leave to this process beside the others in them
   int64_t address_space_bytes = 0;    // RLIMIT_AS
   int64_t process_bytes = 0;          // resident in this process when measured: code, tables, tokenizer, indices
   int64_t process_virtual_bytes = 0;  // its address space when measured

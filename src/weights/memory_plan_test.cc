@@ -49,6 +49,8 @@ TEST(AutoBudget, IsLoweredNeverRaised) {
   EXPECT_EQ(both.bytes, kGiB);
   EXPECT_EQ(both.bound_by, "available");
   EXPECT_EQ(ComputeAutoBudget({.physical_bytes = 16 * kGiB, .available_bytes = kGiB / 2}).bytes, 0);
+  const AutoBudget crowded = ComputeAutoBudget({.cgroup_limit_bytes = kGiB, .cgroup_share_bytes = kGiB / 2});
+  EXPECT_EQ(crowded.bytes, kGiB) << "the contract's rule knows the limit alone; the ceiling is another matter";
   const AutoBudget unknown = ComputeAutoBudget({.cgroup_limit_bytes = kGiB});
   EXPECT_EQ(unknown.bytes, kGiB);
   EXPECT_EQ(unknown.bound_by, "cgroup");
@@ -265,6 +267,9 @@ TEST(MemoryPlan, CeilingIsTheSmallestBound) {
   EXPECT_EQ(planner.Plan(kGiB).value().ceiling_bound, "available");
   planner.system.cgroup_limit_bytes = 2 * kGiB;
   EXPECT_EQ(planner.Plan(kGiB).value().ceiling_bytes, 2 * kGiB);
+  planner.system.cgroup_share_bytes = 3 * kGiB / 2;
+  EXPECT_EQ(planner.Plan(kGiB).value().ceiling_bytes, 3 * kGiB / 2) << "others use the rest of the group's limit";
+  EXPECT_EQ(planner.Plan(kGiB).value().ceiling_bound, "cgroup");
   planner.system.address_space_bytes = kGiB;
   planner.system.process_virtual_bytes = 103 * kMiB;
   const MemoryPlan plan = planner.Plan(kGiB).value();
