@@ -1,14 +1,13 @@
 #include "models/model.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
-#include "base/size.h"
+#include "base/mapped_memory.h"
 
 namespace nunspark {
 namespace {
@@ -19,7 +18,7 @@ constexpr int32_t kHeadRows = 8;
 // Outputs are handed to threads in multiples of this many (a cache line of floats).
 constexpr int64_t kOutputGrain = 16;
 
-int64_t Padded(int64_t floats) { return (floats + 15) / 16 * 16; }
+int64_t Padded(int64_t floats) { return AlignUp(floats, 16); }
 
 auto NormOf(const KernelTable& kernels, Norm norm) {
   switch (norm) {
@@ -98,12 +97,7 @@ struct Model::Scratch {
     return rows * h.experts_per_token * 12 + (h.experts + 1) * 8;
   }
 
-  ~Scratch() {
-    if (memory != nullptr) munmap(memory, static_cast<size_t>(bytes));
-  }
-
-  void* memory = nullptr;
-  int64_t bytes = 0;
+  MappedMemory memory;
   float *x, *normed, *query, *key, *value, *attended, *gate, *up, *gathered, *parts, *router, *logits, *cos, *sin;
   float* threads;
   int64_t per_thread = 0;
@@ -145,15 +139,10 @@ Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPo
   std::unique_ptr<Model> model(new Model(layout, pool, max_rows));
   Scratch& s = *model->scratch_;
   const Scratch::Sizes sizes(layout, max_rows);
-  s.bytes = sizes.Total(pool.threads()) * 4;
-  void* const memory =
-      mmap(nullptr, static_cast<size_t>(s.bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return ResourceExhaustedError(fmt::format("the system refuses {} for the activations of {} rows; use a smaller --prefill-chunk",
-                                              FormatSize(s.bytes), max_rows));
-  }
-  s.memory = memory;
-  float* next = static_cast<float*>(memory);
+  ASSIGN_OR_RETURN(s.memory, MappedMemory::Create(sizes.Total(pool.threads()) * 4,
+                                                  fmt::format("the activations of {} rows", max_rows),
+                                                  "use a smaller --prefill-chunk"));
+  float* next = reinterpret_cast<float*>(s.memory.data());
   const auto carve = [&next](int64_t floats) { return std::exchange(next, next + floats); };
   s.x = carve(sizes.x);
   s.normed = carve(sizes.normed);
