@@ -78,9 +78,9 @@ struct Model::Scratch {
       }
     }
 
-    int64_t Total(int threads) const {
+    int64_t Total(int thread_count) const {
       return x + normed + query + key + value + attended + gate + up + gathered + parts + router + logits + cos + sin +
-             per_thread * threads;
+             per_thread * thread_count;
     }
   };
 
