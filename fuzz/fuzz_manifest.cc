@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "base/check.h"
 #include "formats/checksums.h"
@@ -31,10 +30,25 @@ void CheckManifest(const Manifest& manifest) {
   }
 }
 
+// The other way of reading finds the same tensors.
+void CheckIndex(const std::string& text, const Manifest& manifest) {
+  const Result<PackIndex> index = ParsePackIndex(text, "input");
+  CHECK(index.ok());
+  size_t count = 0;
+  for (const ManifestPiece& piece : manifest.pieces) {
+    for (const ManifestTensor& tensor : piece.tensors) {
+      const TensorInfo& found = index->tensors[count++];
+      CHECK(found.name == tensor.name && found.dtype == tensor.dtype && found.shape == tensor.shape);
+      CHECK(found.file == piece.file && found.offset == piece.offset + tensor.offset && found.bytes == tensor.bytes);
+    }
+  }
+  CHECK(count == index->tensors.size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::string text(reinterpret_cast<const char*>(data), size);
   if (const Result<Manifest> manifest = ParseManifest(text, "input"); manifest.ok()) {
     CheckManifest(*manifest);
     const std::string written = WriteManifest(*manifest);
@@ -42,6 +56,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(again.ok());
     CheckManifest(*again);
     CHECK(WriteManifest(*again) == written);
+    CheckIndex(text, *manifest);
+  } else {
+    CHECK(ParsePackIndex(text, "input").status().message() == manifest.status().message());
   }
   if (const auto files = ParseChecksums(text, "input"); files.ok()) CHECK(WriteChecksums(*files) == text);
   return 0;

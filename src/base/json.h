@@ -1,5 +1,5 @@
 // JSON in and out. Parsing is simdjson On-Demand; the tree below is for documents that are looked at in random order
-// (config.json, manifest.json, chat contexts). Huge documents with one shape (safetensors headers, tokenizer.json) are
+// (config.json, chat contexts). Huge documents with one shape (safetensors headers, manifest.json, tokenizer.json) are
 // read with simdjson directly by their own parsers and never become a tree.
 #ifndef NUNSPARK_BASE_JSON_H_
 #define NUNSPARK_BASE_JSON_H_

@@ -91,7 +91,7 @@ void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
 void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary) {
   const HParams& h = layout.hparams;
   std::puts(fmt::format("model        {} ({}), {}", checkpoint.folder, layout.spec->name,
-                        checkpoint.manifest ? "pack" : "checkpoint folder")
+                        checkpoint.is_pack ? "pack" : "checkpoint folder")
                 .c_str());
   std::puts(fmt::format("defined by   {}", layout.spec->authors_code).c_str());
   std::puts(fmt::format("parameters   {} total, {} active per token", Millions(summary.parameters),
@@ -136,7 +136,7 @@ Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summa
   Json::Array ignored;
   for (const std::string& name : layout.ignored) ignored.emplace_back(name);
   Json::Object out{{"model_type", std::string(layout.spec->name)},
-                   {"form", checkpoint.manifest ? "pack" : "checkpoint"},
+                   {"form", checkpoint.is_pack ? "pack" : "checkpoint"},
                    {"parameters", summary.parameters},
                    {"active_parameters", summary.active_parameters},
                    {"layers", h.layers},

@@ -12,6 +12,7 @@
 #include "formats/config.h"
 #include "formats/content_hash.h"
 #include "formats/json_fields.h"
+#include "formats/manifest.h"
 #include "formats/safetensors.h"
 #include "io/file.h"
 
@@ -23,10 +24,13 @@ constexpr std::string_view kGenerationFile = "generation_config.json";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr std::string_view kSingleFile = "model.safetensors";
 
-// Largest documents that are read; real ones are some MB.
-constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
-constexpr int64_t kMaxIndexBytes = int64_t{512} << 20;
-constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
+// Some 500000 tensors; the largest published index, of 92000, has 9 MB.
+constexpr ReadFileOptions kIndexLimit{
+    .max_bytes = int64_t{64} << 20,
+    .limit_reason =
+        "the most that an index of shards may have (about 500000 tensors; a model with more can be read "
+        "from shards without an index)"};
+constexpr ReadFileOptions kConfigLimit{.max_bytes = kMaxConfigBytes, .limit_reason = kConfigLimitReason};
 constexpr size_t kMaxShards = 65536;
 
 // "Qwen/Qwen3-0.6B": one slash, only characters that hubs allow.
@@ -59,8 +63,8 @@ Status CheckFolder(const std::string& folder) {
                   folder));
 }
 
-Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes) {
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = max_bytes}));
+Result<Json> ReadJsonFile(const std::string& path, const ReadFileOptions& limit) {
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, limit));
   if (IsLfsPointer(text)) return LfsPointerError(path);
   return ParseJson(text, path);
 }
@@ -99,7 +103,7 @@ Status ShardReader::Read() {
 }
 
 Status ShardReader::ReadIndexed(const std::string& index_path) {
-  ASSIGN_OR_RETURN(const Json root, ReadJsonFile(index_path, kMaxIndexBytes));
+  ASSIGN_OR_RETURN(const Json root, ReadJsonFile(index_path, kIndexLimit));
   ASSIGN_OR_RETURN(const JsonFields fields, JsonFields::Of(root, index_path, ""));
   ASSIGN_OR_RETURN(const Json* const map, fields.Object("weight_map"));
   // Shard name -> its tensors by the index.
@@ -202,12 +206,19 @@ std::string SourceHash(const TensorIndex& index) {
   return hash.Hex();
 }
 
+Result<PackIndex> ReadPackIndex(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadRegularFile(path, {.max_bytes = kMaxManifestBytes, .limit_reason = kManifestLimitReason}));
+  return ParsePackIndex(text, path);
+}
+
 Status ReadPack(const std::string& path, Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = kMaxManifestBytes}));
-  ASSIGN_OR_RETURN(checkpoint.manifest, ParseManifest(text, path));
-  checkpoint.config = checkpoint.manifest->config;
-  checkpoint.source_hash = checkpoint.manifest->source_hash;
-  return AddPackTensors(*checkpoint.manifest, checkpoint.folder, checkpoint.tensors);
+  ASSIGN_OR_RETURN(PackIndex pack, ReadPackIndex(path));
+  checkpoint.is_pack = true;
+  checkpoint.config = std::move(pack.manifest.config);
+  checkpoint.source_hash = std::move(pack.manifest.source_hash);
+  RETURN_IF_ERROR(AddPackFiles(pack.manifest, checkpoint.folder, checkpoint.tensors));
+  return checkpoint.tensors.AddTensors(std::move(pack.tensors));
 }
 
 Status ReadFolder(Checkpoint& checkpoint) {
@@ -216,7 +227,7 @@ Status ReadFolder(Checkpoint& checkpoint) {
     return NotFoundError(
         fmt::format("{} has no config.json (of a checkpoint) and no manifest.json (of a pack)", checkpoint.folder));
   }
-  ASSIGN_OR_RETURN(checkpoint.config, ReadJsonFile(path, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(checkpoint.config, ReadJsonFile(path, kConfigLimit));
   if (!checkpoint.config.is_object()) {
     return DataLossError(fmt::format("{}: expected an object, found {}", path, checkpoint.config.TypeName()));
   }
@@ -240,7 +251,7 @@ Result<Checkpoint> OpenCheckpoint(const std::string& folder) {
   const std::string generation_path = JoinPath(folder, kGenerationFile);
   Json generation;
   if (FileExists(generation_path)) {
-    ASSIGN_OR_RETURN(generation, ReadJsonFile(generation_path, kMaxConfigBytes));
+    ASSIGN_OR_RETURN(generation, ReadJsonFile(generation_path, kConfigLimit));
   }
   ASSIGN_OR_RETURN(checkpoint.eos_ids, EosIds(checkpoint.config, config_path,
                                               generation.is_null() ? nullptr : &generation, generation_path));

@@ -3,12 +3,10 @@
 #define NUNSPARK_FORMATS_CHECKPOINT_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
-#include "formats/manifest.h"
 #include "formats/quantization.h"
 #include "formats/tensor_index.h"
 #include "nunspark/status.h"
@@ -20,9 +18,9 @@ struct Checkpoint {
   Json config;  // normalised: rope_parameters lifted into rope_theta / rope_scaling
   QuantizationConfig quantization;
   TensorIndex tensors;
-  std::optional<Manifest> manifest;  // present when the folder is a pack
-  std::vector<int32_t> eos_ids;      // generation_config.json's if it has any, else config.json's; may be empty
-  std::string source_hash;           // XXH3-128 over names, sizes and header hashes of the weight files, hex
+  bool is_pack = false;          // opened from its manifest, of which nothing else is kept
+  std::vector<int32_t> eos_ids;  // generation_config.json's if it has any, else config.json's; may be empty
+  std::string source_hash;       // XXH3-128 over names, sizes and header hashes of the weight files, hex
 };
 
 // Opens a model folder: a pack (manifest.json) or a checkpoint (config.json + model.safetensors, or shards with

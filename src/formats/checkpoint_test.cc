@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/manifest.h"
 #include "formats/safetensors.h"
 #include "io/test_folder.h"
 
@@ -45,7 +46,7 @@ TEST(Checkpoint, OpensASingleFile) {
   EXPECT_THAT(checkpoint->eos_ids, ElementsAre(5, 6));
   EXPECT_EQ(checkpoint->config.Find("rope_theta")->as_int(), 10);
   EXPECT_EQ(checkpoint->quantization.base.bits, 8);
-  EXPECT_FALSE(checkpoint->manifest.has_value());
+  EXPECT_FALSE(checkpoint->is_pack);
   EXPECT_EQ(checkpoint->source_hash.size(), 32U);
 }
 
@@ -224,12 +225,34 @@ TEST(Checkpoint, OpensAPackByItsManifestAlone) {
   folder.Write("manifest.json", WriteManifest(manifest));
   const Result<Checkpoint> checkpoint = OpenCheckpoint(folder.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  ASSERT_TRUE(checkpoint->manifest.has_value());
+  EXPECT_TRUE(checkpoint->is_pack);
   EXPECT_EQ(checkpoint->source_hash, manifest.source_hash);
   EXPECT_EQ(checkpoint->config.Find("rope_theta")->as_int(), 5);
-  EXPECT_EQ(checkpoint->manifest->config, manifest.config) << "the manifest keeps the source's config unchanged";
   EXPECT_THAT(checkpoint->eos_ids, ElementsAre(3));
   EXPECT_EQ(checkpoint->tensors.Find("t")->offset, 4096);
+}
+
+// Sparse files: nothing of their size is stored or read.
+TEST(Checkpoint, RefusesDocumentsBeyondTheirLimitsAndSaysWhy) {
+  const TestFolder folder;
+  const auto refuse = [&](std::string_view name, int64_t limit) {
+    const std::string path = folder.Write(name, "{}");
+    EXPECT_EQ(::truncate(path.c_str(), limit + 1), 0);
+    const Status status = Open(folder);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.message();
+    std::filesystem::remove(path);
+    return status.message().substr(path.size());
+  };
+  EXPECT_EQ(refuse("config.json", 16 << 20),
+            " is larger than 16777216 bytes, the most that a model's configuration may have");
+  folder.Write("config.json", "{}");
+  EXPECT_THAT(refuse("generation_config.json", 16 << 20), HasSubstr("the most that a model's configuration may have"));
+  EXPECT_THAT(refuse("model.safetensors.index.json", 64 << 20),
+              AllOf(HasSubstr(" is larger than 67108864 bytes, the most that an index of shards may have"),
+                    HasSubstr("without an index")));
+  EXPECT_EQ(refuse("manifest.json", 256 << 20),
+            " is larger than 268435456 bytes, the most that a manifest may have (about 220000 experts with nine "
+            "tensors each)");
 }
 
 TEST(Checkpoint, OpensTheReferenceSet) {

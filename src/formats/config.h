@@ -11,6 +11,11 @@
 
 namespace nunspark {
 
+// The largest config.json or generation_config.json that is read; real ones have some KB, the largest, which list every
+// quantised tensor, a few MB. As a tree in memory a document can take thirty times its size.
+inline constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+inline constexpr std::string_view kConfigLimitReason = "the most that a model's configuration may have";
+
 // Newer tools write {"rope_parameters": {"rope_theta", "rope_type", ...}}; it becomes the flat "rope_theta" and
 // "rope_scaling" (null for rope_type "default", else the remaining members), and "partial_rotary_factor" when it holds
 // one. Flat keys that are there and not null win. rope_parameters that hold one object per layer type stay as they are.

@@ -16,6 +16,12 @@ namespace nunspark {
 inline constexpr int kPackFormatVersion = 2;
 inline constexpr std::string_view kManifestFile = "manifest.json";
 
+// The largest manifest that is written or read. 1.2 KB describe a four-bit expert with its nine tensors, so this is
+// enough for 220000 experts, ten times what the largest published models have; the index of such a pack takes 400 MB.
+inline constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
+inline constexpr std::string_view kManifestLimitReason =
+    "the most that a manifest may have (about 220000 experts with nine tensors each)";
+
 // Alignment of records a pack may choose, and of tensors inside records.
 inline constexpr int64_t kMinPackAlignment = 4096;
 inline constexpr int64_t kMaxPackAlignment = int64_t{1} << 20;
@@ -62,7 +68,17 @@ struct Manifest {
 // its first record to its end without holes or overlaps, tensors inside their record at multiples of 64 in rising
 // order. Errors: kDataLoss names the field, expected and found; kUnsupported for another format version (says which
 // this build reads), with a hint when the manifest is one of the original's.
-Result<Manifest> ParseManifest(std::string_view text, std::string_view what);
+// `text` is read in place when it has kReadFilePadding bytes of capacity to spare, as files that are read whole have.
+Result<Manifest> ParseManifest(const std::string& text, std::string_view what);
+
+// What opening a pack needs of its manifest.
+struct PackIndex {
+  Manifest manifest;                // without pieces: the tensors say where everything is
+  std::vector<TensorInfo> tensors;  // in the order of the pieces; TensorInfo::file is an index into Manifest::files
+};
+
+// As ParseManifest, with the same checks and errors, but keeps a third of the memory.
+Result<PackIndex> ParsePackIndex(const std::string& text, std::string_view what);
 
 // The text of manifest.json; ParseManifest reads it back equal. The same manifest always gives the same bytes.
 std::string WriteManifest(const Manifest& manifest);
@@ -70,9 +86,9 @@ std::string WriteManifest(const Manifest& manifest);
 // Whether a name from a manifest, an index or a checksum file is a plain file name: no folders, nothing hidden in it.
 bool IsPlainFileName(std::string_view name);
 
-// Adds the pack's files and tensors to `index`: file i of the manifest becomes the i-th file added. Reads nothing but
-// the sizes of the files. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
-Status AddPackTensors(const Manifest& manifest, const std::string& folder, TensorIndex& index);
+// Adds the pack's files to `index`: file i of the manifest becomes the i-th file added. Reads nothing but the sizes of
+// the files. Errors: kDataLoss when a file is missing, shorter or longer than the manifest says.
+Status AddPackFiles(const Manifest& manifest, const std::string& folder, TensorIndex& index);
 
 }  // namespace nunspark
 

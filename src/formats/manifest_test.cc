@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,6 +74,107 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   ASSERT_EQ(again->pieces.size(), 3U);
   EXPECT_EQ(again->pieces[1].tensors[1].dtype, DType::kF32);
   EXPECT_TRUE(again->pieces[1].tensors[1].shape.empty());
+}
+
+TEST(Manifest, BecomesAnIndexOfItsTensors) {
+  const Result<PackIndex> index = ParsePackIndex(WriteManifest(Example()), "manifest.json");
+  ASSERT_TRUE(index.ok()) << index.status().message();
+  EXPECT_EQ(index->manifest.source_hash, Example().source_hash);
+  EXPECT_EQ(index->manifest.files.size(), 2U);
+  EXPECT_TRUE(index->manifest.pieces.empty());
+  ASSERT_EQ(index->tensors.size(), 3U);
+  EXPECT_EQ(index->tensors[0].name, "model.embed_tokens.weight");
+  const TensorInfo& b = index->tensors[2];
+  EXPECT_EQ(b.name, "b");
+  EXPECT_EQ(b.dtype, DType::kF32);
+  EXPECT_TRUE(b.shape.empty());
+  EXPECT_EQ(b.file, 0);
+  EXPECT_EQ(b.offset, 8192 + 128);
+  EXPECT_EQ(b.bytes, 4);
+}
+
+// Members in any order, with white space and escapes anywhere; the text with and without room behind it.
+TEST(Manifest, ReadsWhatOtherJsonWritersMakeOfIt) {
+  const std::string text = WriteManifest(Example());
+  const std::function<Json(const Json&)> reversed = [&](const Json& json) {
+    Json copy = json;
+    if (copy.is_array()) {
+      for (Json& item : copy.as_array()) item = reversed(item);
+    } else if (copy.is_object()) {
+      for (auto& [name, value] : copy.as_object()) value = reversed(value);
+      std::reverse(copy.as_object().begin(), copy.as_object().end());
+    }
+    return copy;
+  };
+  const Json root = reversed(*ParseJson(text, "text"));
+  std::string escaped = WriteJson(root, 3);
+  const std::pair<std::string_view, std::string_view> kEscapes[] = {{"\"embed\"", "\"e\\u006dbed\""},
+                                                                    {"\"tensors\"", "\"t\\u0065nsors\""},
+                                                                    {"\"shape\"", "\"sh\\u0061pe\""},
+                                                                    {"\"BF16\"", "\"BF\\u00316\""},
+                                                                    {"\"pieces\"", "\"p\\u0069eces\""}};
+  for (const auto& [from, to] : kEscapes) {
+    const size_t at = escaped.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    escaped.replace(at, from.size(), to);
+  }
+  for (std::string other : {WriteJson(root), WriteJson(root, 3), escaped, "\xEF\xBB\xBF" + text}) {
+    other.shrink_to_fit();
+    for (const size_t spare : {0, 1, 64, 1000}) {
+      other.reserve(other.size() + spare);
+      const Result<Manifest> manifest = ParseManifest(other, "manifest.json");
+      ASSERT_TRUE(manifest.ok()) << manifest.status().message();
+      Manifest same = *manifest;
+      same.config = Example().config;  // that one was reversed too
+      EXPECT_EQ(WriteManifest(same), text);
+    }
+  }
+}
+
+TEST(Manifest, RefusesRepeatedFields) {
+  const auto twice = [](std::string_view before, std::string_view member) {
+    std::string text = WriteManifest(Example());
+    text.insert(text.find(before), fmt::format("{},", member));
+    const Status status = ParseManifest(text, "m").status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    return status.message();
+  };
+  EXPECT_EQ(twice("\"files\"", "\"pieces\":[]"), "m: pieces: expected one such field, found a second one");
+  EXPECT_EQ(twice("\"piece_id\"", "\"tensors\":[{\"name\":1}]"),
+            "m: pieces[0].tensors: expected one such field, found a second one");
+  EXPECT_EQ(twice("\"dtype\"", "\"na\\u006de\":\"a\""),
+            "m: pieces[0].tensors[0].name: expected one such field, found a second one");
+}
+
+TEST(Manifest, SaysWhatItFoundWhereAnObjectOrNumberShouldBe) {
+  const auto changed = [](std::string_view from, std::string_view to) {
+    std::string text = WriteManifest(Example());
+    text.replace(text.find(from), from.size(), to);
+    return ParseManifest(text, "m").status().message();
+  };
+  EXPECT_EQ(changed("\"tensors\":[]", "\"tensors\":[[]]"), "m: pieces[2].tensors[0]: expected an object, found array");
+  EXPECT_EQ(changed("\"tensors\":[]", "\"tensors\":[-1]"),
+            "m: pieces[2].tensors[0]: expected an object, found integer");
+  EXPECT_EQ(changed("\"pieces\": [", "\"pieces\": [null,"), "m: pieces[0]: expected an object, found null");
+  EXPECT_EQ(changed("[16,32]", "[16,3.5]"), "m: pieces[0].tensors[0].shape: expected integers from 0, found number");
+  EXPECT_EQ(changed("[16,32]", "[16,\"32\"]"), "m: pieces[0].tensors[0].shape: expected integers from 0, found string");
+  EXPECT_EQ(changed("\"bytes\":1024", "\"bytes\":99999999999999999999"),
+            "m: pieces[0].tensors[0].bytes: expected 1024, found number");
+  EXPECT_EQ(changed("\"bytes\":1024", "\"bytes\":01024"), "m: pieces[0].tensors[0].bytes: expected 1024, found number");
+  EXPECT_THAT(changed("[16,32]", "[16 32]"), HasSubstr("m: not valid JSON: "));
+  EXPECT_THAT(changed("[16,32]", "[16,32}"), HasSubstr("m: not valid JSON: "));
+  EXPECT_THAT(changed("[16,32]", "[16,maybe]"), HasSubstr("m: not valid JSON: "));
+  EXPECT_THAT(changed("\"BF16\"", "\"BF\n16\""), HasSubstr("m: not valid JSON: "));
+  EXPECT_THAT(changed("\"BF16\"", "\"BF\xFF\""), HasSubstr("m: not valid JSON: "));
+  EXPECT_THAT(changed("\n]\n}", "\n]\n} {}"), HasSubstr("m: not valid JSON: "));
+  EXPECT_EQ(ParseManifest("[1]", "m").status().message(), "m: expected an object, found array");
+}
+
+// Everything but the pieces becomes a tree, so there must not be much of it.
+TEST(Manifest, RefusesAHugeHead) {
+  std::string text = WriteManifest(Example());
+  text.insert(text.find("\"hidden_size\""), fmt::format("\"padding\":\"{}\",", std::string(33 << 20, 'x')));
+  EXPECT_THAT(ParseManifest(text, "m").status().message(), HasSubstr("m: expected at most 33554432 bytes beside the"));
 }
 
 TEST(Manifest, FindsPieces) {
@@ -269,27 +372,23 @@ class PackFolderTest : public ::testing::Test {
   TensorIndex index_;
 };
 
-TEST_F(PackFolderTest, AddsFilesAndTensors) {
+TEST_F(PackFolderTest, AddsFilesInTheirOrder) {
   index_.AddFile({.path = "other"});
-  ASSERT_TRUE(AddPackTensors(Example(), folder_.path(), index_).ok());
+  ASSERT_TRUE(AddPackFiles(Example(), folder_.path(), index_).ok());
   ASSERT_EQ(index_.files().size(), 3U);
   EXPECT_EQ(index_.files()[1].path, folder_.Path("model-core.safetensors"));
-  const TensorInfo* const b = index_.Find("b");
-  ASSERT_NE(b, nullptr);
-  EXPECT_EQ(b->file, 1);
-  EXPECT_EQ(b->offset, 8192 + 128);
-  EXPECT_EQ(b->bytes, 4);
+  EXPECT_EQ(index_.files()[2].bytes, 8192);
 }
 
 TEST_F(PackFolderTest, NamesMissingAndWronglySizedFiles) {
   const std::string path = folder_.Path("model-experts-00001.safetensors");
   ASSERT_EQ(::truncate(path.c_str(), 8191), 0);
-  EXPECT_EQ(AddPackTensors(Example(), folder_.path(), index_).message(),
+  EXPECT_EQ(AddPackFiles(Example(), folder_.path(), index_).message(),
             path + " is truncated: expected 8192 bytes by the pack's manifest, found 8191");
   ASSERT_EQ(::truncate(path.c_str(), 8193), 0);
-  EXPECT_THAT(AddPackTensors(Example(), folder_.path(), index_).message(), HasSubstr("is too long: expected 8192"));
+  EXPECT_THAT(AddPackFiles(Example(), folder_.path(), index_).message(), HasSubstr("is too long: expected 8192"));
   ASSERT_EQ(::unlink(path.c_str()), 0);
-  const Status status = AddPackTensors(Example(), folder_.path(), index_);
+  const Status status = AddPackFiles(Example(), folder_.path(), index_);
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
   EXPECT_EQ(status.message(), path + " is missing: the pack's manifest lists it with 8192 bytes");
 }

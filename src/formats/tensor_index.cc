@@ -1,6 +1,8 @@
 #include "formats/tensor_index.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <random>
 #include <utility>
 
@@ -41,6 +43,12 @@ static_assert(RowsFollowTheEnum());
 
 const DTypeRow& Row(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 
+uint64_t HashName(std::string_view name) {
+  // Seeded per process: names come from files, and chosen collisions would make look-ups linear.
+  static const XXH64_hash_t seed = (XXH64_hash_t{std::random_device()()} << 32) | std::random_device()();
+  return XXH3_64bits_withSeed(name.data(), name.size(), seed);
+}
+
 }  // namespace
 
 std::string_view DTypeName(DType dtype) { return Row(dtype).name; }
@@ -77,37 +85,73 @@ std::string QuoteName(std::string_view name) {
   return fmt::format("{} ({} bytes long)", JsonQuote(fmt::format("{}...", name.substr(0, kMaxShown))), name.size());
 }
 
-size_t TensorIndex::Hash::operator()(std::string_view text) const {
-  // Seeded per process: names come from files, and chosen collisions would make look-ups linear.
-  static const XXH64_hash_t seed = (XXH64_hash_t{std::random_device()()} << 32) | std::random_device()();
-  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
-}
-
 int32_t TensorIndex::AddFile(SourceFile file) {
   files_.push_back(std::move(file));
   return static_cast<int32_t>(files_.size()) - 1;
 }
 
 Status TensorIndex::AddTensor(TensorInfo tensor) {
-  CHECK(tensor.file >= 0 && static_cast<size_t>(tensor.file) < files_.size());
-  if (tensors_.size() >= kMaxTensors) {
-    return ResourceExhaustedError(fmt::format("{}: more than {} tensors in one model",
-                                              files_[static_cast<size_t>(tensor.file)].path, kMaxTensors));
-  }
-  const auto [place, added] = by_name_.emplace(tensor.name, tensors_.size());
-  if (!added) {
-    const TensorInfo& first = tensors_[place->second];
-    return DataLossError(fmt::format("tensor {} is in {} and again in {}; expected once", QuoteName(tensor.name),
-                                     files_[static_cast<size_t>(first.file)].path,
-                                     files_[static_cast<size_t>(tensor.file)].path));
-  }
   tensors_.push_back(std::move(tensor));
+  GrowSlots(tensors_.size());
+  Status status = AddSlot(tensors_.size() - 1);
+  if (!status.ok()) tensors_.pop_back();
+  return status;
+}
+
+Status TensorIndex::AddTensors(std::vector<TensorInfo> tensors) {
+  GrowSlots(tensors_.size() + tensors.size());
+  if (!tensors_.empty()) {
+    for (TensorInfo& tensor : tensors) RETURN_IF_ERROR(AddTensor(std::move(tensor)));
+    return Status();
+  }
+  tensors_ = std::move(tensors);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (const Status status = AddSlot(i); !status.ok()) {
+      tensors_.resize(i);
+      return status;
+    }
+  }
   return Status();
 }
 
 const TensorInfo* TensorIndex::Find(std::string_view name) const {
-  const auto place = by_name_.find(name);
-  return place == by_name_.end() ? nullptr : &tensors_[place->second];
+  if (slots_.empty()) return nullptr;
+  const uint32_t found = slots_[FindSlot(name)];
+  return found == 0 ? nullptr : &tensors_[found - 1];
+}
+
+size_t TensorIndex::FindSlot(std::string_view name) const {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = HashName(name) & mask;
+  while (slots_[slot] != 0 && tensors_[slots_[slot] - 1].name != name) slot = (slot + 1) & mask;
+  return slot;
+}
+
+void TensorIndex::GrowSlots(size_t tensor_count) {
+  // Beyond the limit AddSlot refuses; nothing needs to be made ready for that.
+  tensor_count = std::min(tensor_count, kMaxTensors);
+  if (2 * tensor_count <= slots_.size()) return;
+  const std::vector<uint32_t> old = std::exchange(slots_, std::vector<uint32_t>(std::bit_ceil(2 * tensor_count)));
+  for (const uint32_t entry : old) {
+    if (entry != 0) slots_[FindSlot(tensors_[entry - 1].name)] = entry;
+  }
+}
+
+Status TensorIndex::AddSlot(size_t index) {
+  const TensorInfo& tensor = tensors_[index];
+  CHECK(tensor.file >= 0 && static_cast<size_t>(tensor.file) < files_.size());
+  const std::string& path = files_[static_cast<size_t>(tensor.file)].path;
+  if (index >= kMaxTensors) {
+    return ResourceExhaustedError(fmt::format("{}: more than {} tensors in one model", path, kMaxTensors));
+  }
+  uint32_t& slot = slots_[FindSlot(tensor.name)];
+  if (slot != 0) {
+    const TensorInfo& first = tensors_[slot - 1];
+    return DataLossError(fmt::format("tensor {} is in {} and again in {}; expected once", QuoteName(tensor.name),
+                                     files_[static_cast<size_t>(first.file)].path, path));
+  }
+  slot = static_cast<uint32_t>(index) + 1;
+  return Status();
 }
 
 }  // namespace nunspark

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "nunspark/status.h"
@@ -74,6 +73,9 @@ class TensorIndex {
   // REQUIRES: tensor.file is the index of a file that was added.
   Status AddTensor(TensorInfo tensor);
 
+  // As AddTensor for each; an index without tensors takes over the list as it is. After an error only some are in it.
+  Status AddTensors(std::vector<TensorInfo> tensors);
+
   // nullptr when there is none.
   const TensorInfo* Find(std::string_view name) const;
 
@@ -81,14 +83,16 @@ class TensorIndex {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const;
-  };
+  // The slot that holds `name`, or the free one where it belongs. REQUIRES: a free slot.
+  size_t FindSlot(std::string_view name) const;
+  void GrowSlots(size_t tensor_count);
+  Status AddSlot(size_t index);
 
   std::vector<SourceFile> files_;
   std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string, size_t, Hash, std::equal_to<>> by_name_;
+  // Hash table with linear probing: index into tensors_ + 1, 0 when free. At most half full, the size a power of two.
+  // Eight bytes a tensor where a map of strings would take more than the tensor itself.
+  std::vector<uint32_t> slots_;
 };
 
 }  // namespace nunspark

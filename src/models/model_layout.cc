@@ -305,7 +305,7 @@ class Resolver {
 }  // namespace
 
 Result<ModelLayout> ResolveModel(const Checkpoint& checkpoint) {
-  const std::string what = checkpoint.folder + (checkpoint.manifest ? "/manifest.json (config)" : "/config.json");
+  const std::string what = checkpoint.folder + (checkpoint.is_pack ? "/manifest.json (config)" : "/config.json");
   const Json* const type = checkpoint.config.Find("model_type");
   if (type == nullptr || !type->is_string()) {
     return DataLossError(fmt::format("{}: model_type is missing", what));

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/read_file.h"
 #include "formats/checksums.h"
 #include "formats/content_hash.h"
 #include "formats/manifest.h"
@@ -19,6 +20,7 @@ using testing::HasSubstr;
 
 struct Packed {
   Checkpoint checkpoint;
+  Manifest manifest;
   ModelLayout layout;
   PackReport report;
 };
@@ -31,18 +33,20 @@ Result<Packed> PackAndOpen(const TestModel& model, const TempFolder& work, PackO
   ASSIGN_OR_RETURN(packed.report, PackFolder(work / "model", options));
   ASSIGN_OR_RETURN(packed.checkpoint, OpenCheckpoint(work / "pack"));
   ASSIGN_OR_RETURN(packed.layout, ResolveModel(packed.checkpoint));
+  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(work / "pack/manifest.json"));
+  ASSIGN_OR_RETURN(packed.manifest, ParseManifest(text, "manifest.json"));
   return packed;
 }
 
 std::vector<std::string> PieceIds(const Packed& packed) {
   std::vector<std::string> ids;
-  for (const ManifestPiece& piece : packed.checkpoint.manifest->pieces) ids.push_back(piece.piece_id);
+  for (const ManifestPiece& piece : packed.manifest.pieces) ids.push_back(piece.piece_id);
   return ids;
 }
 
 std::vector<std::string> TensorNames(const Packed& packed, std::string_view piece_id) {
   std::vector<std::string> names;
-  const ManifestPiece* const piece = packed.checkpoint.manifest->FindPiece(piece_id).value();
+  const ManifestPiece* const piece = packed.manifest.FindPiece(piece_id).value();
   for (const ManifestTensor& tensor : piece->tensors) names.push_back(tensor.name);
   return names;
 }
@@ -127,7 +131,7 @@ TEST(PackContract, Item1_TiedModelHasNoHead) {
   const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 1, .tied = true}), work);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
   EXPECT_THAT(TensorNames(*packed, "norm_head"), ElementsAre("model.norm.weight"));
-  EXPECT_TRUE(packed->checkpoint.manifest->tie_word_embeddings);
+  EXPECT_TRUE(packed->manifest.tie_word_embeddings);
 }
 
 TEST(PackContract, Item2_TensorsInMemoryGiveTheSamePackAsFiles) {
@@ -157,8 +161,8 @@ TEST(PackContract, Item3_QuantisedTripletsAndConfigAreRecorded) {
                           "model.layers.1.self_attn.q_proj.biases"));
   for (const TestTensor& tensor : model.tensors) ExpectSameTensor(*packed, model, tensor.name);
   // As the source has it: rope_parameters not lifted, unknown keys kept, in the same order.
-  EXPECT_EQ(packed->checkpoint.manifest->config, model.config);
-  EXPECT_EQ(packed->checkpoint.manifest->config.Find("rope_theta"), nullptr);
+  EXPECT_EQ(packed->manifest.config, model.config);
+  EXPECT_EQ(packed->manifest.config.Find("rope_theta"), nullptr);
   const Result<Checkpoint> source = OpenCheckpoint(work / "model");
   ASSERT_TRUE(source.ok());
   EXPECT_EQ(packed->checkpoint.config, source->config);
@@ -177,9 +181,9 @@ TEST(PackContract, Item4_CoresHoldTheRouterAndNoExperts) {
   EXPECT_THAT(core, testing::Contains("model.layers.1.mlp.gate.weight"));
   EXPECT_THAT(core, testing::Each(testing::Not(HasSubstr("expert"))));
   EXPECT_THAT(core, testing::Each(testing::Not(HasSubstr("switch_mlp"))));
-  EXPECT_EQ(packed->checkpoint.manifest->FindPiece("layer_001").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(packed->manifest.FindPiece("layer_001").status().code(), StatusCode::kNotFound);
   // Experts and cores are in different files.
-  const Manifest& manifest = *packed->checkpoint.manifest;
+  const Manifest& manifest = packed->manifest;
   for (const ManifestPiece& piece : manifest.pieces) {
     const bool expert = piece.piece_id.find("_expert_") != std::string::npos;
     EXPECT_EQ(manifest.files[static_cast<size_t>(piece.file)].path,
@@ -297,7 +301,7 @@ TEST(PackFormat, AnySafetensorsReaderCanReadTheFiles) {
       }
     }
     EXPECT_GT(files, 2U);
-    for (const ManifestPiece& piece : packed->checkpoint.manifest->pieces) {
+    for (const ManifestPiece& piece : packed->manifest.pieces) {
       EXPECT_EQ(piece.offset % alignment, 0);
       EXPECT_EQ(piece.bytes % alignment, 0);
       for (const ManifestTensor& tensor : piece.tensors) EXPECT_EQ(names.count(tensor.name), 1U) << tensor.name;
@@ -338,7 +342,7 @@ TEST(PackFormat, ExpertFilesAreSplitAtTheGivenSize) {
   const PackOptions options{.out_folder = "", .split_bytes = 40000};
   const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 2, .experts = 8}), work, options);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
-  const Manifest& manifest = *packed->checkpoint.manifest;
+  const Manifest& manifest = packed->manifest;
   std::vector<int64_t> data(manifest.files.size());
   for (const ManifestPiece& piece : manifest.pieces) data[static_cast<size_t>(piece.file)] += piece.bytes;
   // A record is 3 x 32 x 64 x 2 bytes = 3 units of 4096; three of them fit into 40000.
@@ -352,7 +356,7 @@ TEST(PackFormat, RecordLargerThanTheSplitSizeHasItsOwnFile) {
   const PackOptions options{.out_folder = "", .split_bytes = 4096};
   const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 1, .experts = 3}), work, options);
   ASSERT_TRUE(packed.ok()) << packed.status().message();
-  EXPECT_EQ(packed->checkpoint.manifest->files.size(), 4U);
+  EXPECT_EQ(packed->manifest.files.size(), 4U);
 }
 
 TEST(PackFormat, ShardsChangeNothingButTheIdentity) {

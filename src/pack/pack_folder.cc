@@ -38,7 +38,8 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
     return InvalidArgumentError(
         fmt::format("{} already holds a pack, {}; choose another output folder or remove it", out, reason));
   };
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadRegularFile(path, {.max_bytes = kMaxManifestBytes, .limit_reason = kManifestLimitReason}));
   Result<Manifest> manifest = ParseManifest(text, path);
   if (!manifest.ok()) return refuse("but not one that can be used (" + manifest.status().message() + ")");
   if (manifest->source_hash != plan.manifest.source_hash) {
@@ -50,7 +51,7 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
     return refuse("made from the same weights with other options or another config.json");
   }
   TensorIndex index;
-  if (const Status damage = AddPackTensors(*manifest, out, index); !damage.ok()) {
+  if (const Status damage = AddPackFiles(*manifest, out, index); !damage.ok()) {
     return refuse("which is damaged (" + damage.message() + ")");
   }
   const std::string checksums_path = JoinPath(out, kChecksumsFile);

@@ -24,11 +24,8 @@ constexpr std::string_view kSideFiles[] = {
     "merges.txt",         "tokenizer.model",       "added_tokens.json",       "chat_template.jinja",
     "chat_template.json", "generation_config.json"};
 
-constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
-
 // Half of what other readers accept (kMaxSafetensorsHeaderBytes), because sizes are estimated from above anyway.
 constexpr int64_t kSplitHeaderBytes = kMaxSafetensorsHeaderBytes / 2;
-
 
 // Bytes of a tensor's entry in a header, at most.
 int64_t HeaderEntryBytes(const ManifestTensor& tensor) {
@@ -52,6 +49,7 @@ class Planner {
   void AddToFile(int32_t piece, int64_t header_bytes);
   Status FinishFiles();
   Status ListCopies();
+  Status CheckManifestBytes(size_t bytes) const;
   Status Identify();
 
   const Checkpoint& checkpoint_;
@@ -82,7 +80,8 @@ Status Planner::Run() {
 // Checkpoint::config is the outcome of the first of them.
 Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
-  ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path, {.max_bytes = kMaxConfigBytes}));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadRegularFile(path, {.max_bytes = kMaxConfigBytes, .limit_reason = kConfigLimitReason}));
   ASSIGN_OR_RETURN(plan_.manifest.config, ParseJson(text, path));
   ASSIGN_OR_RETURN(const Json normalised, NormalizeConfig(plan_.manifest.config, path));
   if (normalised == checkpoint_.config) return Status();
@@ -229,10 +228,24 @@ Status Planner::ListCopies() {
   return Status();
 }
 
+// Found out now, not after hours of packing, when the pack is opened. `bytes` are those without checksums.
+Status Planner::CheckManifestBytes(size_t bytes) const {
+  constexpr int64_t kChecksumBytes = kChecksumPrefix.size() + 32;
+  const auto pieces = static_cast<int64_t>(plan_.manifest.pieces.size());
+  const int64_t total = static_cast<int64_t>(bytes) + pieces * kChecksumBytes;
+  if (total <= kMaxManifestBytes) return Status();
+  return UnsupportedError(fmt::format(
+      "{}: the manifest of its pack would have {} bytes for {} pieces, expected at most {}, {}; run it from "
+      "the checkpoint instead",
+      checkpoint_.folder, total, pieces, kMaxManifestBytes, kManifestLimitReason));
+}
+
 // The source hash knows names, sizes and headers; the files' times tell most other changes.
 Status Planner::Identify() {
+  const std::string manifest = WriteManifest(plan_.manifest);
+  RETURN_IF_ERROR(CheckManifestBytes(manifest.size()));
   ContentHash hash;
-  hash.Update(WriteManifest(plan_.manifest));
+  hash.Update(manifest);
   hash.Update(WriteChecksums(plan_.copies));
   for (const SourceFile& file : checkpoint_.tensors.files()) {
     struct stat info = {};

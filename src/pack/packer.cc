@@ -371,7 +371,7 @@ Status PackRun::Advance(int64_t bytes) {
 }  // namespace
 
 Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
-  if (checkpoint.manifest.has_value()) {
+  if (checkpoint.is_pack) {
     return InvalidArgumentError(
         fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/manifest.h"
 #include "models/model_layout.h"
 #include "nunspark/status.h"
 

@@ -115,7 +115,8 @@ Status Verifier::ReadDescriptions() {
 
 Status Verifier::ReadManifest() {
   const std::string path = JoinPath(folder_, kManifestFile);
-  Result<std::string> text = ReadRegularFile(path);
+  Result<std::string> text =
+      ReadRegularFile(path, {.max_bytes = kMaxManifestBytes, .limit_reason = kManifestLimitReason});
   Result<Manifest> manifest = text.ok() ? ParseManifest(*text, path) : Result<Manifest>(text.status());
   if (!manifest.ok()) {
     // Another format is not damage - unless the checksum file says that this one was ours.
