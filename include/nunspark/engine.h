@@ -35,8 +35,8 @@ class ModelFiles {
   virtual const std::string& folder() const = 0;
   virtual std::string_view model_type() const = 0;
   virtual int64_t vocab_size() const = 0;
-  virtual int64_t max_context() const = 0;         // as the model states it; 0 = not stated
-  virtual int64_t weight_bytes() const = 0;        // of all weights that are used
+  virtual int64_t max_context() const = 0;   // as the model states it; 0 = not stated
+  virtual int64_t weight_bytes() const = 0;  // of all weights that are used
 
   // Whether there is a tokenizer; the calls below fail with kNotFound otherwise.
   virtual bool has_tokenizer() const = 0;
@@ -46,7 +46,8 @@ class ModelFiles {
   virtual Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
   // The model's chat template over `context_json` (an object with messages and what else the template sees; the model's
-  // special tokens are filled in). Errors: kNotFound without a template; kInvalidArgument with the template's own message.
+  // special tokens are filled in). Errors: kNotFound without a template; kInvalidArgument with the template's own
+  // message.
   virtual Result<std::string> FormatChat(std::string_view context_json) const = 0;
 
   // Tokens that end a generation: generation_config.json's or config.json's, the tokenizer's own, and the well-known
@@ -63,17 +64,18 @@ class ModelFiles {
   virtual Result<std::unique_ptr<TextStream>> NewTextStream() const = 0;
 
  private:
-  friend class ModelFilesImpl;   // the only implementation: the engine reaches into it
+  friend class ModelFilesImpl;  // the only implementation: the engine reaches into it
   ModelFiles() = default;
 };
 
 // The memory plan in force, in bytes.
 struct PlanSummary {
-  int64_t budget = 0;              // resident weights
-  std::string budget_bound;        // what set it: "flag"; of auto "ram", "cgroup", "available", "unknown-ram", or the ceiling's
-  int64_t floor = 0;               // smallest budget the model takes
-  int64_t total = 0;               // whole process
-  int64_t ceiling = 0;             // what the system leaves us
+  int64_t budget = 0;  // resident weights
+  std::string
+      budget_bound;     // what set it: "flag"; of auto "ram", "cgroup", "available", "unknown-ram", or the ceiling's
+  int64_t floor = 0;    // smallest budget the model takes
+  int64_t total = 0;    // whole process
+  int64_t ceiling = 0;  // what the system leaves us
   int64_t kv = 0;
 };
 
@@ -97,13 +99,13 @@ class Engine {
 
   virtual const PlanSummary& plan() const = 0;
   virtual EngineStats stats() const = 0;
-  virtual std::string_view isa() const = 0;              // kernel table in use
+  virtual std::string_view isa() const = 0;  // kernel table in use
   virtual int threads() const = 0;
-  virtual std::string io_description() const = 0;        // "io_uring+O_DIRECT", and why not, where it is something less
+  virtual std::string io_description() const = 0;  // "io_uring+O_DIRECT", and why not, where it is something less
 };
 
-// Three lines: "nunspark 0.1.0", "compiler: GCC 12.2.0", "instruction sets: avx512, avx2, scalar" (those that this build
-// has and this processor can run, best first).
+// Three lines: "nunspark 0.1.0", "compiler: GCC 12.2.0", "instruction sets: avx512, avx2, scalar" (those that this
+// build has and this processor can run, best first).
 std::string VersionText();
 
 }  // namespace nunspark

@@ -15,25 +15,25 @@ enum class KvType : uint8_t { kF16, kBF16, kF32 };
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
 struct EngineOptions {
-  std::optional<int64_t> budget_bytes = std::nullopt;   // resident weights: cores + expert slots + ring; empty = auto
-  std::optional<double> expert_cache_fraction = std::nullopt;   // expert share of the budget; empty = chosen by the plan
-  int64_t context = 4096;                 // positions the KV cache has room for
-  int32_t prefill_chunk = 1024;           // prompt tokens per pass
-  int threads = 0;                        // 0 = all CPUs this process may use
+  std::optional<int64_t> budget_bytes = std::nullopt;  // resident weights: cores + expert slots + ring; empty = auto
+  std::optional<double> expert_cache_fraction = std::nullopt;  // expert share of the budget; empty = chosen by the plan
+  int64_t context = 4096;                                      // positions the KV cache has room for
+  int32_t prefill_chunk = 1024;                                // prompt tokens per pass
+  int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
   bool prefetch = true;
-  int32_t warm_window = 1;                // layers prefetched ahead
+  int32_t warm_window = 1;  // layers prefetched ahead
   IoChoice io = IoChoice::kAuto;
-  bool direct_io = true;                  // bypass the page cache where the file system allows it
+  bool direct_io = true;  // bypass the page cache where the file system allows it
 };
 
-// temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then top_k,
-// top_p, min_p in this order, then one draw keyed by (seed, position): the same seed gives the same text.
+// temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then
+// top_k, top_p, min_p in this order, then one draw keyed by (seed, position): the same seed gives the same text.
 struct SamplingOptions {
   double temperature = 0;
-  int32_t top_k = 0;       // 0 = off
-  double top_p = 1;        // 1 = off
-  double min_p = 0;        // 0 = off
+  int32_t top_k = 0;  // 0 = off
+  double top_p = 1;   // 1 = off
+  double min_p = 0;   // 0 = off
   uint64_t seed = 0;
 };
 

@@ -23,14 +23,14 @@ using TokenCallback = std::function<bool(int32_t token)>;
 using PromptCallback = std::function<bool(int64_t done, int64_t total)>;
 
 struct GenerateResult {
-  std::vector<int32_t> ids;              // generated, the ending EOS included
+  std::vector<int32_t> ids;  // generated, the ending EOS included
   FinishReason finish_reason = FinishReason::kLength;
   int64_t prompt_tokens = 0;
-  double prompt_s = 0;                   // until the prompt was processed
-  double first_token_s = 0;              // until the first token was known
-  double decode_s = 0;                   // from the first token to the last
-  double decode_second_half_s = 0;       // from token ids.size() / 2 to the last
-  int64_t prompt_bytes_read = 0;         // from the drive
+  double prompt_s = 0;              // until the prompt was processed
+  double first_token_s = 0;         // until the first token was known
+  double decode_s = 0;              // from the first token to the last
+  double decode_second_half_s = 0;  // from token ids.size() / 2 to the last
+  int64_t prompt_bytes_read = 0;    // from the drive
   int64_t decode_bytes_read = 0;
 };
 
@@ -46,11 +46,13 @@ class Session {
   // Processes one more token of the sequence. Errors: as above.
   virtual Status Append(int32_t token, const LogitsCallback& callback) = 0;
 
-  // Processes `prompt` as a new sequence and generates. Errors: as above, and when prompt + max_tokens exceed the context.
+  // Processes `prompt` as a new sequence and generates. Errors: as above, and when prompt + max_tokens exceed the
+  // context.
   virtual Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                           const TokenCallback& on_token, const PromptCallback& on_prompt = {}) = 0;
 
-  // Makes the running call end soon with kCancelled; when none is running, the next one. Thread-safe and async-signal-safe.
+  // Makes the running call end soon with kCancelled; when none is running, the next one. Thread-safe and
+  // async-signal-safe.
   virtual void Cancel() = 0;
 };
 

@@ -8,22 +8,22 @@ namespace nunspark {
 
 // Per kind of piece: core of a MoE layer, whole dense layer, expert.
 struct KindStats {
-  int64_t hits = 0;            // acquired while in memory
-  int64_t misses = 0;          // acquired while absent or still loading on demand
-  int64_t bytes_read = 0;      // from the drive, alignment included
+  int64_t hits = 0;        // acquired while in memory
+  int64_t misses = 0;      // acquired while absent or still loading on demand
+  int64_t bytes_read = 0;  // from the drive, alignment included
 };
 
 struct CacheStats {
   KindStats dense;
   KindStats core;
   KindStats expert;
-  int64_t other_bytes_read = 0;      // embedding rows, norm and head
-  int64_t resident_bytes = 0;        // pieces held inside the budget now
+  int64_t other_bytes_read = 0;  // embedding rows, norm and head
+  int64_t resident_bytes = 0;    // pieces held inside the budget now
   int64_t resident_peak_bytes = 0;
-  int64_t prefetch_issued = 0;       // pieces
+  int64_t prefetch_issued = 0;  // pieces
   int64_t prefetch_used = 0;
-  int64_t stall_us = 0;              // forward pass waiting for the drive
-  int64_t read_us = 0;               // time with at least one read in flight
+  int64_t stall_us = 0;  // forward pass waiting for the drive
+  int64_t read_us = 0;   // time with at least one read in flight
 
   int64_t bytes_read() const { return dense.bytes_read + core.bytes_read + expert.bytes_read + other_bytes_read; }
 };

@@ -17,14 +17,14 @@ namespace nunspark {
 
 enum class StatusCode : uint8_t {
   kOk,
-  kInvalidArgument,     // a flag, request or option that cannot be honoured
-  kNotFound,            // a file, tensor, piece or model that is not there
-  kPermission,          // the system refuses access
-  kDataLoss,            // a file that is truncated, corrupt or contradicts itself
-  kUnsupported,         // well-formed, but this build does not know it
-  kResourceExhausted,   // a budget, limit or disk that is too small
-  kIo,                  // the system failed a read or write (errno is in the message)
-  kCancelled,           // the caller asked to stop
+  kInvalidArgument,    // a flag, request or option that cannot be honoured
+  kNotFound,           // a file, tensor, piece or model that is not there
+  kPermission,         // the system refuses access
+  kDataLoss,           // a file that is truncated, corrupt or contradicts itself
+  kUnsupported,        // well-formed, but this build does not know it
+  kResourceExhausted,  // a budget, limit or disk that is too small
+  kIo,                 // the system failed a read or write (errno is in the message)
+  kCancelled,          // the caller asked to stop
 };
 
 // Stable lower-case name, for logs and JSON ("data_loss").
@@ -64,8 +64,8 @@ Status CancelledError(std::string message);
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {}   // NOLINT: REQUIRES: !status.ok()
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: REQUIRES: !status.ok()
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -106,8 +106,8 @@ T& Result<T>::Checked() {
 
 // Returns the status of `expr` from the enclosing function unless it is ok.
 #define RETURN_IF_ERROR(expr) RETURN_IF_ERROR_IMPL_(NUNSPARK_CONCAT_(nunspark_status_, __LINE__), expr)
-#define RETURN_IF_ERROR_IMPL_(status, expr)                            \
-  do {                                                                 \
+#define RETURN_IF_ERROR_IMPL_(status, expr)                              \
+  do {                                                                   \
     if (::nunspark::Status status = (expr); !status.ok()) return status; \
   } while (false)
 

@@ -23,17 +23,17 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;
 
-  Json() = default;  // null
-  Json(std::nullptr_t) {}                                        // NOLINT: implicit on purpose, as are all below
-  Json(bool value) : value_(value) {}                            // NOLINT
-  Json(int value) : value_(static_cast<int64_t>(value)) {}       // NOLINT
-  Json(int64_t value) : value_(value) {}                         // NOLINT
-  Json(double value) : value_(value) {}                          // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}          // NOLINT
-  Json(std::string_view value) : value_(std::string(value)) {}   // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}        // NOLINT
-  Json(Array value) : value_(std::move(value)) {}                // NOLINT
-  Json(Object value) : value_(std::move(value)) {}               // NOLINT
+  Json() = default;                                             // null
+  Json(std::nullptr_t) {}                                       // NOLINT: implicit on purpose, as are all below
+  Json(bool value) : value_(value) {}                           // NOLINT
+  Json(int value) : value_(static_cast<int64_t>(value)) {}      // NOLINT
+  Json(int64_t value) : value_(value) {}                        // NOLINT
+  Json(double value) : value_(value) {}                         // NOLINT
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT
+  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }

@@ -26,8 +26,8 @@ TEST(Json, RefusesEveryTruncation) {
 }
 
 TEST(Json, RefusesMalformedDocuments) {
-  for (const char* text : {"", " ", "1 2", "{} {}", "[1,]", "[01]", "[1.]", "[-]", "[nul]", "[tru e]", "{\"a\"}", "{a:1}", "[\"\x01\"]",
-                           "[\"\\x\"]", "[+1]", "[.5]", "[1e]", "[NaN]"}) {
+  for (const char* text : {"", " ", "1 2", "{} {}", "[1,]", "[01]", "[1.]", "[-]", "[nul]", "[tru e]", "{\"a\"}",
+                           "{a:1}", "[\"\x01\"]", "[\"\\x\"]", "[+1]", "[.5]", "[1e]", "[NaN]"}) {
     EXPECT_FALSE(ParseJson(text, "test").ok()) << text;
   }
 }
@@ -46,7 +46,8 @@ TEST(Json, BigIntegersBecomeDoubles) {
 }
 
 TEST(Json, DoublesStayDoubles) {
-  for (const char* const text : {"[1.0]", "[-0.0]", "[1000000.0]", "[1e+16]", "[0.1]", "[1e-05]", "[-3.5]", "[1e+300]"}) {
+  for (const char* const text :
+       {"[1.0]", "[-0.0]", "[1000000.0]", "[1e+16]", "[0.1]", "[1e-05]", "[-3.5]", "[1e+300]"}) {
     const Result<Json> parsed = ParseJson(text, "test");
     ASSERT_TRUE(parsed.ok()) << text;
     EXPECT_EQ(WriteJson(*parsed), text);

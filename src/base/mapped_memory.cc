@@ -55,8 +55,8 @@ Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, 
   const bool aligned = memory.data_ != nullptr;
   if (!aligned) memory.data_ = Map(mapped);
   if (memory.data_ == nullptr) {
-    return ResourceExhaustedError(fmt::format("the system refuses {} for {}: {}; {}", FormatSize(bytes), what,
-                                              ErrnoText(errno), advice));
+    return ResourceExhaustedError(
+        fmt::format("the system refuses {} for {}: {}; {}", FormatSize(bytes), what, ErrnoText(errno), advice));
   }
   memory.bytes_ = bytes;
   // A wish: without huge pages everything works, somewhat slower. Whole ones only, so that no more becomes resident

@@ -23,15 +23,15 @@ inline std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::arra
 // What one draw is for.
 struct DrawKey {
   uint64_t seed = 0;
-  uint32_t choice = 0;      // index of the answer within its request
-  uint32_t position = 0;    // of the token that is drawn
+  uint32_t choice = 0;    // index of the answer within its request
+  uint32_t position = 0;  // of the token that is drawn
 };
 
 // Uniform in (0, 1), never 0 or 1, for item `item` of a draw.
 inline double KeyedUniform(const DrawKey& key, uint32_t item) {
   const auto bits = Philox({key.position, key.choice, item, 0},
                            {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
-  const uint64_t mantissa = (uint64_t{bits[0]} << 32 | bits[1]) >> 12;   // 52 bits
+  const uint64_t mantissa = (uint64_t{bits[0]} << 32 | bits[1]) >> 12;  // 52 bits
   return (static_cast<double>(mantissa) + 0.5) * 0x1p-52;
 }
 

@@ -1,8 +1,8 @@
 // A fixed team of threads for splitting the work of one step.
 //
-// The caller is a member of the team. Workers spin briefly for the next job, then sleep: on shared cores a team that only
-// spins falls to a few percent of its speed. Work is split into contiguous ranges of items; which thread computes what
-// must never change a result. One ParallelFor at a time; it may not be nested.
+// The caller is a member of the team. Workers spin briefly for the next job, then sleep: on shared cores a team that
+// only spins falls to a few percent of its speed. Work is split into contiguous ranges of items; which thread computes
+// what must never change a result. One ParallelFor at a time; it may not be nested.
 #ifndef NUNSPARK_BASE_THREAD_POOL_H_
 #define NUNSPARK_BASE_THREAD_POOL_H_
 
@@ -36,9 +36,12 @@ class ThreadPool {
       fn(int64_t{0}, count, 0);
       return;
     }
-    Run(count, grain, [](const void* context, int64_t begin, int64_t end, int thread) {
-      (*static_cast<const Fn*>(context))(begin, end, thread);
-    }, &fn);
+    Run(
+        count, grain,
+        [](const void* context, int64_t begin, int64_t end, int thread) {
+          (*static_cast<const Fn*>(context))(begin, end, thread);
+        },
+        &fn);
   }
 
  private:

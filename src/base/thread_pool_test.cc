@@ -42,7 +42,8 @@ TEST(ThreadPool, ManyShortJobsInARow) {
   std::vector<int64_t> part(2);
   for (int round = 0; round < 20000; ++round) {
     part = {0, 0};
-    pool->ParallelFor(10, 1, [&](int64_t begin, int64_t end, int thread) { part[static_cast<size_t>(thread)] += end - begin; });
+    pool->ParallelFor(
+        10, 1, [&](int64_t begin, int64_t end, int thread) { part[static_cast<size_t>(thread)] += end - begin; });
     total += part[0] + part[1];
   }
   EXPECT_EQ(total, 200000);

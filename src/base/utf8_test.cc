@@ -6,7 +6,10 @@ namespace nunspark {
 namespace {
 
 TEST(Utf8, RepairsOneReplacementPerMaximalBadPart) {
-  EXPECT_EQ(RepairUtf8("a\xF0\x9F\x98" "b"), "a\xEF\xBF\xBD" "b");
+  EXPECT_EQ(RepairUtf8("a\xF0\x9F\x98"
+                       "b"),
+            "a\xEF\xBF\xBD"
+            "b");
   EXPECT_EQ(RepairUtf8("\xC0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(RepairUtf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(RepairUtf8("\xF4\x90"), "\xEF\xBF\xBD\xEF\xBF\xBD");

@@ -36,10 +36,13 @@ Result<T> Choose(const Choice<T> (&choices)[kCount], const std::string& flag, co
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
   verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
-  verb.add_option("--numerics", flags.numerics, "how activations enter the weight products: f32")->capture_default_str();
-  verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")->capture_default_str();
+  verb.add_option("--numerics", flags.numerics, "how activations enter the weight products: f32")
+      ->capture_default_str();
+  verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")
+      ->capture_default_str();
   verb.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens per pass")->capture_default_str();
-  verb.add_option("--expert-cache-frac", flags.expert_cache_frac, "expert share of the budget; chosen by the plan if not given");
+  verb.add_option("--expert-cache-frac", flags.expert_cache_frac,
+                  "expert share of the budget; chosen by the plan if not given");
   verb.add_flag("--no-prefetch", flags.no_prefetch, "read nothing ahead of need");
   verb.add_option("--warm-window", flags.warm_window, "layers prefetched ahead")->capture_default_str();
   verb.add_option("--io", flags.io, "how to read: auto, uring, pread")->capture_default_str();
@@ -58,7 +61,8 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   if (flags.numerics == "i16" || flags.numerics == "i8") {
     return UnsupportedError(fmt::format("--numerics {} is not built yet; use f32", flags.numerics));
   }
-  if (flags.numerics != "f32") return InvalidArgumentError(fmt::format("--numerics: '{}' is not one of f32", flags.numerics));
+  if (flags.numerics != "f32")
+    return InvalidArgumentError(fmt::format("--numerics: '{}' is not one of f32", flags.numerics));
   if (flags.prefill_chunk < 1 || flags.prefill_chunk > 65536) {
     return InvalidArgumentError(fmt::format("--prefill-chunk must be from 1 to 65536, found {}", flags.prefill_chunk));
   }

@@ -1,7 +1,7 @@
 #include "cli/interrupt.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <atomic>
 
@@ -22,7 +22,7 @@ void OnSignal(int) {
 
 void InstallInterruptHandler() {
   struct sigaction action {};
-  action.sa_handler = OnSignal;   // no SA_RESTART: a read of standard input returns
+  action.sa_handler = OnSignal;  // no SA_RESTART: a read of standard input returns
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

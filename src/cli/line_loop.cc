@@ -15,8 +15,7 @@ namespace nunspark::cli {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 20;
-constexpr const char* kTooLong =
-    R"({"error":{"type":"invalid_argument","message":"the line is longer than 64 MiB"}})";
+constexpr const char* kTooLong = R"({"error":{"type":"invalid_argument","message":"the line is longer than 64 MiB"}})";
 
 Status WriteLine(std::string text) {
   text += '\n';

@@ -29,7 +29,9 @@ Result<LogitsFile> LogitsFile::Create(const std::string& path, int64_t tokens, i
   return out;
 }
 
-Status LogitsFile::AppendRows(int64_t count, const float* logits) { return file_.Append(Bytes(logits, count * vocab_size_)); }
+Status LogitsFile::AppendRows(int64_t count, const float* logits) {
+  return file_.Append(Bytes(logits, count * vocab_size_));
+}
 
 int32_t LogitsFile::AddGreedy(const std::vector<float>& logits) {
   size_t best = 0;

@@ -36,12 +36,12 @@ void Progress::Update(int64_t done, int64_t total) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const double rate = static_cast<double>(done) / seconds;
-  const std::string rate_text = unit_ == ProgressUnit::kBytes ? FormatSize(static_cast<int64_t>(rate)) + "/s"
-                                                              : fmt::format("{:.1f} tok/s", rate);
+  const std::string rate_text =
+      unit_ == ProgressUnit::kBytes ? FormatSize(static_cast<int64_t>(rate)) + "/s" : fmt::format("{:.1f} tok/s", rate);
   const std::string left = done > 0 ? TimeText(seconds * (1 - share) / std::max(share, 1e-9)) : "?";
   const int filled = static_cast<int>(share * kBarWidth);
-  std::fputs(fmt::format("\r\x1b[K{} [{:=<{}}{:<{}}] {:3.0f} %  {}  {} left", label_, "", filled, "", kBarWidth - filled,
-                         share * 100, rate_text, left)
+  std::fputs(fmt::format("\r\x1b[K{} [{:=<{}}{:<{}}] {:3.0f} %  {}  {} left", label_, "", filled, "",
+                         kBarWidth - filled, share * 100, rate_text, left)
                  .c_str(),
              stderr);
   std::fflush(stderr);

@@ -26,8 +26,8 @@ struct Figures {
   double second_half_tokens_per_s = 0;
   double bytes_per_token = 0;
   double stall_share = 0;
-  double bandwidth_achieved = 0;    // while at least one read was in flight
-  double bandwidth_probed = 0;      // 0: could not be probed
+  double bandwidth_achieved = 0;  // while at least one read was in flight
+  double bandwidth_probed = 0;    // 0: could not be probed
   int64_t hits = 0, misses = 0;
   std::string bound;
 };
@@ -129,13 +129,14 @@ std::string ReportText(const RunReport& r) {
   // Ours.
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
                                     FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
-  line("process peak / plan",
-       fmt::format("{} / {}", FormatSize(r.stats.process_peak_bytes), FormatSize(r.plan.total)));
+  line("process peak / plan", fmt::format("{} / {}", FormatSize(r.stats.process_peak_bytes), FormatSize(r.plan.total)));
   line("prompt", fmt::format("{} tokens in {:.2f}s, {} read", r.result.prompt_tokens, r.result.prompt_s,
                              FormatSize(r.result.prompt_bytes_read)));
-  line("decode", fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
+  line("decode",
+       fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
-  line("prefetched pieces", fmt::format("{} issued, {} used", r.stats.cache.prefetch_issued, r.stats.cache.prefetch_used));
+  line("prefetched pieces",
+       fmt::format("{} issued, {} used", r.stats.cache.prefetch_issued, r.stats.cache.prefetch_used));
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
@@ -148,28 +149,38 @@ std::string ReportJson(const RunReport& r) {
   const Figures f = Compute(r);
   const GenerateResult& result = r.result;
   const int64_t decode_tokens = std::max<int64_t>(0, static_cast<int64_t>(result.ids.size()) - 1);
-  Json report(Json::Object{
-      {"text", r.text},
-      {"ids", IdsJson(result.ids)},
-      {"prompt_ids", IdsJson(r.prompt)},
-      {"finish_reason", FinishName(result.finish_reason)},
-      {"timings", Json::Object{{"load_s", r.load_s}, {"prompt_s", result.prompt_s}, {"prompt_tokens", result.prompt_tokens},
-                               {"first_token_s", result.first_token_s}, {"decode_s", result.decode_s},
-                               {"decode_tokens", decode_tokens}, {"decode_tok_per_s", f.decode_tokens_per_s},
-                               {"decode_tok_per_s_second_half", f.second_half_tokens_per_s}}},
-      {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes}, {"plan_bytes", r.plan.total},
-                              {"budget_bytes", r.plan.budget}, {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
-                              {"kv_peak_bytes", r.stats.kv_peak_bytes}}},
-      {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()}, {"bytes_per_token", f.bytes_per_token},
-                          {"stall_share", f.stall_share}, {"bandwidth_achieved", f.bandwidth_achieved},
-                          {"bandwidth_probed", f.bandwidth_probed}, {"backend", r.io}}},
-      {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)}, {"core", KindJson(r.stats.cache.core)},
-                             {"expert", KindJson(r.stats.cache.expert)},
-                             {"prefetch_issued", r.stats.cache.prefetch_issued}, {"prefetch_used", r.stats.cache.prefetch_used}}},
-      {"bound", f.bound},
-      {"isa", r.isa},
-      {"threads", r.threads},
-      {"numerics", r.numerics}});
+  Json report(Json::Object{{"text", r.text},
+                           {"ids", IdsJson(result.ids)},
+                           {"prompt_ids", IdsJson(r.prompt)},
+                           {"finish_reason", FinishName(result.finish_reason)},
+                           {"timings", Json::Object{{"load_s", r.load_s},
+                                                    {"prompt_s", result.prompt_s},
+                                                    {"prompt_tokens", result.prompt_tokens},
+                                                    {"first_token_s", result.first_token_s},
+                                                    {"decode_s", result.decode_s},
+                                                    {"decode_tokens", decode_tokens},
+                                                    {"decode_tok_per_s", f.decode_tokens_per_s},
+                                                    {"decode_tok_per_s_second_half", f.second_half_tokens_per_s}}},
+                           {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes},
+                                                   {"plan_bytes", r.plan.total},
+                                                   {"budget_bytes", r.plan.budget},
+                                                   {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
+                                                   {"kv_peak_bytes", r.stats.kv_peak_bytes}}},
+                           {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
+                                               {"bytes_per_token", f.bytes_per_token},
+                                               {"stall_share", f.stall_share},
+                                               {"bandwidth_achieved", f.bandwidth_achieved},
+                                               {"bandwidth_probed", f.bandwidth_probed},
+                                               {"backend", r.io}}},
+                           {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)},
+                                                  {"core", KindJson(r.stats.cache.core)},
+                                                  {"expert", KindJson(r.stats.cache.expert)},
+                                                  {"prefetch_issued", r.stats.cache.prefetch_issued},
+                                                  {"prefetch_used", r.stats.cache.prefetch_used}}},
+                           {"bound", f.bound},
+                           {"isa", r.isa},
+                           {"threads", r.threads},
+                           {"numerics", r.numerics}});
   return WriteJson(report);
 }
 

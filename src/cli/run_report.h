@@ -33,13 +33,13 @@ struct RunReport {
   std::string kv_budget_text;
   int64_t kv_budget_bytes = 0;
   bool prefetch = true;
-  bool lookahead = false;         // asked for
+  bool lookahead = false;  // asked for
   int64_t model_bytes = 0;
   std::string isa;
   int threads = 0;
   std::string io;
   std::string numerics;
-  std::string model_folder;       // for the drive probe, which reads as the run did
+  std::string model_folder;  // for the drive probe, which reads as the run did
   IoChoice io_choice = IoChoice::kAuto;
   bool direct_io = true;
 };

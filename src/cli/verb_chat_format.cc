@@ -28,11 +28,13 @@ Result<int> Run(const Flags& flags) {
 
 void AddChatFormat(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* const verb = app.add_subcommand("chat-format", "chat messages to prompt text, JSON lines from stdin to stdout");
+  CLI::App* const verb =
+      app.add_subcommand("chat-format", "chat messages to prompt text, JSON lines from stdin to stdout");
   verb->add_option("folder", flags->folder, "model folder whose template serves lines that bring none");
   verb->add_option("--now", flags->now, "the time templates see, as \"2026-07-04 15:09:26\"");
-  verb->footer("In:  {\"context\": {\"messages\": [...], \"add_generation_prompt\": true, ...}, \"template\": optional}\n"
-               "Out: {\"output\": S} or {\"error\": {\"type\": T, \"message\": M}}");
+  verb->footer(
+      "In:  {\"context\": {\"messages\": [...], \"add_generation_prompt\": true, ...}, \"template\": optional}\n"
+      "Out: {\"output\": S} or {\"error\": {\"type\": T, \"message\": M}}");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
 }
 

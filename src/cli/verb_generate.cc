@@ -53,7 +53,8 @@ struct Flags {
 void AddOriginalFlags(CLI::App& verb, Flags& flags) {
   const char* const kGroup = "Of the original";
   verb.add_option("--kv-budget", flags.kv_budget, "resident KV before spilling to disk (spilling is not built yet)")
-      ->capture_default_str()->group(kGroup);
+      ->capture_default_str()
+      ->group(kGroup);
   verb.add_option("--kv-bits", flags.kv_bits, "quantised KV: not built yet")->group(kGroup);
   verb.add_option("--kv-group-size", flags.kv_group_size, "with --kv-bits")->group(kGroup);
   verb.add_option("--draft-model", flags.draft_model, "not built yet")->group(kGroup);
@@ -80,10 +81,12 @@ Status CheckOriginalFlags(const Flags& flags) {
   if (flags.ngram_draft && drafter) {
     return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
   }
-  const std::pair<bool, const char*> unbuilt[] = {
-      {!flags.draft_model.empty(), "--draft-model"}, {!flags.eagle_drafter.empty(), "--eagle-drafter"},
-      {flags.ngram_draft, "--ngram-draft"},          {flags.kv_bits != 0, "--kv-bits"},
-      {flags.accept_top_k > 1, "--accept-top-k above 1"}, {!flags.expert_trace.empty(), "--expert-trace"}};
+  const std::pair<bool, const char*> unbuilt[] = {{!flags.draft_model.empty(), "--draft-model"},
+                                                  {!flags.eagle_drafter.empty(), "--eagle-drafter"},
+                                                  {flags.ngram_draft, "--ngram-draft"},
+                                                  {flags.kv_bits != 0, "--kv-bits"},
+                                                  {flags.accept_top_k > 1, "--accept-top-k above 1"},
+                                                  {!flags.expert_trace.empty(), "--expert-trace"}};
   for (const auto& [asked, name] : unbuilt) {
     if (asked) return UnsupportedError(fmt::format("{} is not built yet; drop the flag", name));
   }
@@ -94,11 +97,16 @@ Status CheckOriginalFlags(const Flags& flags) {
 
 Result<std::string> ReadPromptText(const Flags& flags) {
   if (flags.prompt.text_given) return flags.prompt.text;
-  if (!flags.prompt.file.empty()) return ReadWholeFile(flags.prompt.file, {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"});
+  if (!flags.prompt.file.empty())
+    return ReadWholeFile(flags.prompt.file,
+                         {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"});
   if (isatty(STDIN_FILENO) == 1) {
-    return InvalidArgumentError("no prompt given; use --prompt TEXT, --prompt-file FILE, --prompt-ids 1,2,3, or pipe text in");
+    return InvalidArgumentError(
+        "no prompt given; use --prompt TEXT, --prompt-file FILE, --prompt-ids 1,2,3, or pipe text in");
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile("/dev/stdin", {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"}));
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadWholeFile("/dev/stdin", {.max_bytes = kMaxPromptBytes, .limit_reason = "the longest prompt that is taken"}));
   if (text.empty()) return InvalidArgumentError("no prompt given: standard input is empty; use --prompt TEXT");
   return text;
 }
@@ -112,8 +120,8 @@ Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& fil
     Json::Array messages;
     if (!flags.system.empty()) messages.push_back(Json::Object{{"role", "system"}, {"content", flags.system}});
     messages.push_back(Json::Object{{"role", "user"}, {"content", text}});
-    const Json context(Json::Object{{"messages", std::move(messages)}, {"tools", Json()}, {"documents", Json()},
-                                    {"add_generation_prompt", true}});
+    const Json context(Json::Object{
+        {"messages", std::move(messages)}, {"tools", Json()}, {"documents", Json()}, {"add_generation_prompt", true}});
     const Result<std::string> formatted = files.FormatChat(WriteJson(context));
     if (formatted.ok()) {
       text = *formatted;
@@ -170,11 +178,13 @@ Result<int> Run(const Flags& flags) {
   if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
     return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
   }
-  const GenerateOptions options{
-      .max_tokens = static_cast<int32_t>(flags.max_tokens),
-      .sampling = {.temperature = flags.temperature, .top_k = flags.top_k,
-                   .top_p = flags.top_p, .min_p = flags.min_p, .seed = flags.seed},
-      .ignore_eos = flags.ignore_eos};
+  const GenerateOptions options{.max_tokens = static_cast<int32_t>(flags.max_tokens),
+                                .sampling = {.temperature = flags.temperature,
+                                             .top_k = flags.top_k,
+                                             .top_p = flags.top_p,
+                                             .min_p = flags.min_p,
+                                             .seed = flags.seed},
+                                .ignore_eos = flags.ignore_eos};
 
   RunClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
@@ -183,8 +193,9 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const int64_t kv_budget, ParseSize(flags.kv_budget));
   if (engine->plan().kv > kv_budget) {
-    return UnsupportedError(fmt::format("--kv-budget {} is less than the {} of keys and values; spilling them is not built yet",
-                                        flags.kv_budget, FormatSize(engine->plan().kv)));
+    return UnsupportedError(
+        fmt::format("--kv-budget {} is less than the {} of keys and values; spilling them is not built yet",
+                    flags.kv_budget, FormatSize(engine->plan().kv)));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
   std::fprintf(stderr, "Prompt -> %zu tokens\n", prompt.size());
@@ -214,12 +225,25 @@ Result<int> Run(const Flags& flags) {
   output.Finish();
   if (output.failed()) return IoError("standard output cannot be written to any more");
 
-  const RunReport report{.result = *result, .prompt = prompt, .text = output.text(), .stats = engine->stats(),
-                         .plan = engine->plan(), .load_s = clock.load_s(), .budget_text = flags.engine.budget,
-                         .kv_budget_text = flags.kv_budget, .kv_budget_bytes = kv_budget, .prefetch = !flags.engine.no_prefetch,
-                         .lookahead = flags.lookahead, .model_bytes = files->weight_bytes(), .isa = std::string(engine->isa()), .threads = engine->threads(),
-                         .io = engine->io_description(), .numerics = flags.engine.numerics, .model_folder = files->folder(),
-                         .io_choice = engine_options.io, .direct_io = engine_options.direct_io};
+  const RunReport report{.result = *result,
+                         .prompt = prompt,
+                         .text = output.text(),
+                         .stats = engine->stats(),
+                         .plan = engine->plan(),
+                         .load_s = clock.load_s(),
+                         .budget_text = flags.engine.budget,
+                         .kv_budget_text = flags.kv_budget,
+                         .kv_budget_bytes = kv_budget,
+                         .prefetch = !flags.engine.no_prefetch,
+                         .lookahead = flags.lookahead,
+                         .model_bytes = files->weight_bytes(),
+                         .isa = std::string(engine->isa()),
+                         .threads = engine->threads(),
+                         .io = engine->io_description(),
+                         .numerics = flags.engine.numerics,
+                         .model_folder = files->folder(),
+                         .io_choice = engine_options.io,
+                         .direct_io = engine_options.direct_io};
   if (flags.json) {
     std::puts(ReportJson(report).c_str());
   } else {
@@ -242,17 +266,21 @@ void AddGenerate(CLI::App& app, Action* action) {
   AddPromptIdFlags(*verb, flags->prompt);
   verb->add_flag("--no-chat-template", flags->no_chat_template, "encode the text as it is");
   verb->add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")->capture_default_str();
-  verb->add_option("--temp", flags->temperature, "temperature; 0 = always the most probable token")->capture_default_str();
+  verb->add_option("--temp", flags->temperature, "temperature; 0 = always the most probable token")
+      ->capture_default_str();
   verb->add_option("--top-k", flags->top_k, "sample among the k most probable; 0 = off")->capture_default_str();
   verb->add_option("--top-p", flags->top_p, "sample among the most probable that reach p")->capture_default_str();
-  verb->add_option("--min-p", flags->min_p, "drop tokens less probable than this share of the best")->capture_default_str();
+  verb->add_option("--min-p", flags->min_p, "drop tokens less probable than this share of the best")
+      ->capture_default_str();
   verb->add_option("--seed", flags->seed, "same seed, same text")->capture_default_str();
   verb->add_flag("--ignore-eos", flags->ignore_eos, "do not stop at end tokens");
   verb->add_flag("--metrics", flags->metrics, "statistics after the text");
   verb->add_flag("--json", flags->json, "one JSON object at the end instead of text");
   AddEngineFlags(*verb, flags->engine);
   AddOriginalFlags(*verb, *flags);
-  verb->footer("Example: nunspark generate ./Qwen3-30B-A3B-4bit --prompt \"Why is the sky blue?\" --budget 6GB --max-tokens 200 --metrics");
+  verb->footer(
+      "Example: nunspark generate ./Qwen3-30B-A3B-4bit --prompt \"Why is the sky blue?\" --budget 6GB --max-tokens 200 "
+      "--metrics");
   verb->callback([flags, prompt, action] {
     flags->prompt.text_given = prompt->count() > 0;
     *action = [flags] { return Run(*flags); };

@@ -29,9 +29,9 @@ struct Flags {
 // What the layout adds up to.
 struct Summary {
   int64_t parameters = 0;
-  int64_t active_parameters = 0;               // used for one token
-  std::map<std::string, int64_t> encodings;    // name -> bytes
-  std::map<std::string, std::pair<int64_t, int64_t>> kinds;   // piece kind -> count, bytes
+  int64_t active_parameters = 0;                             // used for one token
+  std::map<std::string, int64_t> encodings;                  // name -> bytes
+  std::map<std::string, std::pair<int64_t, int64_t>> kinds;  // piece kind -> count, bytes
 };
 
 std::string KindName(const ModelLayout& layout, const PieceLayout& piece) {
@@ -54,7 +54,8 @@ Summary Summarise(const ModelLayout& layout) {
     for (const WeightUse& use : piece.weights) {
       const int64_t parameters = use.rows * use.cols + (use.bias >= 0 ? use.rows : 0);
       summary.parameters += parameters;
-      if (piece.kind != PieceKind::kExpert || piece.expert < h.experts_per_token) summary.active_parameters += parameters;
+      if (piece.kind != PieceKind::kExpert || piece.expert < h.experts_per_token)
+        summary.active_parameters += parameters;
       for (const int32_t part : {use.data, use.scales, use.biases, use.bias}) {
         if (part >= 0) summary.encodings[FormatName(use.format)] += piece.parts[static_cast<size_t>(part)].bytes;
       }
@@ -70,8 +71,8 @@ std::string Millions(int64_t count) {
 
 void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
   const int32_t layers = static_cast<int32_t>(layout.core.size());
-  std::puts(fmt::format("budget       {} (set by {}); floor {}, all resident at {}", FormatSize(plan.budget_bytes), plan.budget_bound,
-                        FormatSize(plan.floor_bytes), FormatSize(plan.full_bytes))
+  std::puts(fmt::format("budget       {} (set by {}); floor {}, all resident at {}", FormatSize(plan.budget_bytes),
+                        plan.budget_bound, FormatSize(plan.floor_bytes), FormatSize(plan.full_bytes))
                 .c_str());
   std::puts(fmt::format("  would hold {} of {} layer cores{}", plan.pinned_cores, layers,
                         plan.ring_slots > 0 ? fmt::format(", the rest through a ring of {}", plan.ring_slots) : "")
@@ -83,8 +84,9 @@ void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
                           100.0 * plan.expert_slots / static_cast<double>(experts))
                   .c_str());
   }
-  const std::string ceiling = plan.ceiling_bytes > 0 ? fmt::format("of {} ({})", FormatSize(plan.ceiling_bytes), plan.ceiling_bound)
-                                                     : "of an unknown amount of memory";
+  const std::string ceiling = plan.ceiling_bytes > 0
+                                  ? fmt::format("of {} ({})", FormatSize(plan.ceiling_bytes), plan.ceiling_bound)
+                                  : "of an unknown amount of memory";
   std::puts(fmt::format("  whole process about {} {}", FormatSize(plan.total_bytes), ceiling).c_str());
 }
 
@@ -97,13 +99,15 @@ void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Su
   std::puts(fmt::format("parameters   {} total, {} active per token", Millions(summary.parameters),
                         Millions(summary.active_parameters))
                 .c_str());
-  std::puts(fmt::format("shape        {} layers, {} wide, {} heads of {} ({} kv), vocabulary {}", h.layers, h.model_dim, h.heads,
-                        h.head_dim, h.kv_heads, h.vocab_size)
+  std::puts(fmt::format("shape        {} layers, {} wide, {} heads of {} ({} kv), vocabulary {}", h.layers, h.model_dim,
+                        h.heads, h.head_dim, h.kv_heads, h.vocab_size)
                 .c_str());
   if (h.experts > 0) {
     std::puts(fmt::format("experts      {} a layer, {} used per token", h.experts, h.experts_per_token).c_str());
   }
-  std::puts(fmt::format("context      {}", h.max_positions > 0 ? fmt::format("{} positions", h.max_positions) : "not stated").c_str());
+  std::puts(
+      fmt::format("context      {}", h.max_positions > 0 ? fmt::format("{} positions", h.max_positions) : "not stated")
+          .c_str());
   std::string shares;
   for (const auto& [name, bytes] : summary.encodings) {
     shares += fmt::format("{}{} {:.1f} %", shares.empty() ? "" : ", ", name,
@@ -119,14 +123,14 @@ void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Su
                   .c_str());
   }
   if (!layout.ignored.empty()) {
-    std::puts(fmt::format("ignored      {} tensors that {} does not use, such as {}", layout.ignored.size(), layout.spec->name,
-                          layout.ignored.front())
+    std::puts(fmt::format("ignored      {} tensors that {} does not use, such as {}", layout.ignored.size(),
+                          layout.spec->name, layout.ignored.front())
                   .c_str());
   }
 }
 
-Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary, const Result<MemoryPlan>& plan,
-            bool with_pieces) {
+Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary,
+            const Result<MemoryPlan>& plan, bool with_pieces) {
   const HParams& h = layout.hparams;
   Json::Object encodings, kinds;
   for (const auto& [name, bytes] : summary.encodings) encodings.emplace_back(name, bytes);
@@ -154,10 +158,14 @@ Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summa
                    {"kinds", std::move(kinds)},
                    {"ignored", std::move(ignored)}};
   if (plan.ok()) {
-    out.emplace_back("plan", Json::Object{{"budget_bytes", plan->budget_bytes}, {"budget_bound", plan->budget_bound},
-                                          {"floor_bytes", plan->floor_bytes}, {"full_bytes", plan->full_bytes},
-                                          {"pinned_cores", int64_t{plan->pinned_cores}}, {"ring_slots", int64_t{plan->ring_slots}},
-                                          {"expert_slots", int64_t{plan->expert_slots}}, {"total_bytes", plan->total_bytes},
+    out.emplace_back("plan", Json::Object{{"budget_bytes", plan->budget_bytes},
+                                          {"budget_bound", plan->budget_bound},
+                                          {"floor_bytes", plan->floor_bytes},
+                                          {"full_bytes", plan->full_bytes},
+                                          {"pinned_cores", int64_t{plan->pinned_cores}},
+                                          {"ring_slots", int64_t{plan->ring_slots}},
+                                          {"expert_slots", int64_t{plan->expert_slots}},
+                                          {"total_bytes", plan->total_bytes},
                                           {"ceiling_bytes", plan->ceiling_bytes}});
   } else {
     out.emplace_back("plan_error", plan.status().message());
@@ -181,7 +189,9 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
   const Checkpoint& checkpoint = files->checkpoint();
   const ModelLayout& layout = files->layout();
-  options.context = flags.context > 0 ? flags.context : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions) : 4096;
+  options.context = flags.context > 0                  ? flags.context
+                    : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions)
+                                                       : 4096;
   const Summary summary = Summarise(layout);
   const Result<EnginePlan> engine_plan = MakeEnginePlan(*files, options);
   const Result<MemoryPlan> plan = engine_plan.ok() ? Result<MemoryPlan>(engine_plan->memory) : engine_plan.status();
@@ -191,7 +201,8 @@ Result<int> Run(const Flags& flags) {
   }
   PrintText(checkpoint, layout, summary);
   if (flags.pieces) {
-    for (const PieceLayout& piece : layout.pieces) std::puts(fmt::format("  {:<24} {:>12}", piece.id, piece.bytes).c_str());
+    for (const PieceLayout& piece : layout.pieces)
+      std::puts(fmt::format("  {:<24} {:>12}", piece.id, piece.bytes).c_str());
   }
   if (!plan.ok()) return plan.status();
   PrintPlan(layout, *plan);
@@ -204,8 +215,10 @@ void AddInspect(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
   verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
-  verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
-  verb->add_option("--context", flags->context, "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
+  verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")
+      ->capture_default_str();
+  verb->add_option("--context", flags->context,
+                   "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });

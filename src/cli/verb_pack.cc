@@ -45,8 +45,9 @@ void AddPack(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("pack", "lay a checkpoint out for streaming: one aligned read per expert");
   verb->add_option("model", flags->model, "checkpoint folder (Hugging Face or MLX)")->required();
   verb->add_option("out", flags->out, "folder for the pack; created, never overwritten")->required();
-  verb->footer("An interrupted pack continues when the same command is given again. Packing is optional: generate also\n"
-               "streams from the checkpoint folder itself. Check a pack with 'nunspark verify'.");
+  verb->footer(
+      "An interrupted pack continues when the same command is given again. Packing is optional: generate also\n"
+      "streams from the checkpoint folder itself. Check a pack with 'nunspark verify'.");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
 }
 

@@ -59,16 +59,20 @@ class NllSum {
 Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
   if (flags.window < 0 || flags.window == 1 || flags.window > (1 << 28)) {
-    return InvalidArgumentError(fmt::format("--window must be 0 (the whole text) or at least 2, found {}", flags.window));
+    return InvalidArgumentError(
+        fmt::format("--window must be 0 (the whole text) or at least 2, found {}", flags.window));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(flags.file, {.max_bytes = kMaxTextBytes, .limit_reason = "the longest text that is taken"}));
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadWholeFile(flags.file, {.max_bytes = kMaxTextBytes, .limit_reason = "the longest text that is taken"}));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, files->Encode(text));
   const int64_t total = static_cast<int64_t>(ids.size());
   const int64_t window = flags.window == 0 ? total : flags.window;
   if (total < 2 || window > total) {
-    return InvalidArgumentError(fmt::format("{}: {} tokens are too few for a window of {}; use a longer text or a smaller --window",
-                                            flags.file, total, std::max<int64_t>(window, 2)));
+    return InvalidArgumentError(
+        fmt::format("{}: {} tokens are too few for a window of {}; use a longer text or a smaller --window", flags.file,
+                    total, std::max<int64_t>(window, 2)));
   }
   options.context = window;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
@@ -93,13 +97,18 @@ Result<int> Run(const Flags& flags) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double perplexity = Exp(nll.mean());
   if (flags.json) {
-    std::puts(WriteJson(Json::Object{{"mean_nll", nll.mean()}, {"perplexity", perplexity}, {"tokens", total},
-                                     {"predicted", nll.count()}, {"window", flags.window}, {"seconds", seconds},
-                                     {"isa", std::string(engine->isa())}, {"numerics", flags.engine.numerics}})
+    std::puts(WriteJson(Json::Object{{"mean_nll", nll.mean()},
+                                     {"perplexity", perplexity},
+                                     {"tokens", total},
+                                     {"predicted", nll.count()},
+                                     {"window", flags.window},
+                                     {"seconds", seconds},
+                                     {"isa", std::string(engine->isa())},
+                                     {"numerics", flags.engine.numerics}})
                   .c_str());
   } else {
-    std::puts(fmt::format("mean NLL   {:.6f}\nperplexity {:.4f}\ntokens     {} ({} predicted)\ntime       {:.1f} s", nll.mean(),
-                          perplexity, total, nll.count(), seconds)
+    std::puts(fmt::format("mean NLL   {:.6f}\nperplexity {:.4f}\ntokens     {} ({} predicted)\ntime       {:.1f} s",
+                          nll.mean(), perplexity, total, nll.count(), seconds)
                   .c_str());
   }
   return 0;
@@ -112,7 +121,8 @@ void AddPerplexity(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("perplexity", "how well the model predicts a text");
   verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
   verb->add_option("--file", flags->file, "text")->required();
-  verb->add_option("--window", flags->window, "tokens a window; the incomplete last one is dropped; 0 = the whole text as one")
+  verb->add_option("--window", flags->window,
+                   "tokens a window; the incomplete last one is dropped; 0 = the whole text as one")
       ->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
   AddEngineFlags(*verb, flags->engine);

@@ -19,9 +19,12 @@ Result<int> Run(const std::string& path) {
 void AddTokenize(CLI::App& app, Action* action) {
   auto path = std::make_shared<std::string>();
   CLI::App* const verb = app.add_subcommand("tokenize", "text to token ids and back, JSON lines from stdin to stdout");
-  verb->add_option("tokenizer", *path, "model folder, tokenizer.json, tokenizer.json.gz or tokenizer.model")->required();
-  verb->footer("In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional \"skip_special\": true\n"
-               "Out: {\"ids\": [...], \"tokens\": [...]} or {\"text\": S}; else {\"error\": {\"type\": T, \"message\": M}}");
+  verb->add_option("tokenizer", *path, "model folder, tokenizer.json, tokenizer.json.gz or tokenizer.model")
+      ->required();
+  verb->footer(
+      "In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional "
+      "\"skip_special\": true\n"
+      "Out: {\"ids\": [...], \"tokens\": [...]} or {\"text\": S}; else {\"error\": {\"type\": T, \"message\": M}}");
   verb->callback([path, action] { *action = [path] { return Run(*path); }; });
 }
 

@@ -21,10 +21,12 @@ Result<int> Run(const std::string& folder) {
   progress.Clear();
   for (const VerifyProblem& problem : report.problems) std::fprintf(stderr, "%s\n", ProblemText(problem).c_str());
   if (!report.ok()) {
-    return DataLossError(fmt::format("{}: {} problem{} found; pack again from the checkpoint", folder, report.problem_count,
-                                     report.problem_count == 1 ? "" : "s"));
+    return DataLossError(fmt::format("{}: {} problem{} found; pack again from the checkpoint", folder,
+                                     report.problem_count, report.problem_count == 1 ? "" : "s"));
   }
-  std::puts(fmt::format("{}: every byte is as it was written ({} pieces, {})", folder, report.pieces, FormatSize(report.bytes)).c_str());
+  std::puts(fmt::format("{}: every byte is as it was written ({} pieces, {})", folder, report.pieces,
+                        FormatSize(report.bytes))
+                .c_str());
   return 0;
 }
 

@@ -40,7 +40,8 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
     batch.rows.clear();
     batch.logit_rows.clear();
     for (int32_t i = begin; i < end; ++i) {
-      batch.rows.push_back({.token = tokens[static_cast<size_t>(i)], .position = i, .sequence = 0, .rope_length = total});
+      batch.rows.push_back(
+          {.token = tokens[static_cast<size_t>(i)], .position = i, .sequence = 0, .rope_length = total});
       if (wanted == PromptLogits::kAll || i + 1 == total) batch.logit_rows.push_back(i - begin);
     }
     const int32_t first_row = wanted == PromptLogits::kAll ? begin : total - 1;
@@ -89,8 +90,9 @@ Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prom
   };
   const auto cancelled = [&](const Status& status) { return status.code() == StatusCode::kCancelled; };
 
-  Status status = RunPrompt(target, prompt, PromptLogits::kLast,
-                            [&](int64_t, int64_t, const float* logits) { return pick(logits); }, on_prompt);
+  Status status = RunPrompt(
+      target, prompt, PromptLogits::kLast, [&](int64_t, int64_t, const float* logits) { return pick(logits); },
+      on_prompt);
   result.prompt_s = SecondsSince(start);
   result.first_token_s = result.prompt_s;
   result.prompt_bytes_read = bytes_read() - bytes_at_start;
@@ -100,7 +102,7 @@ Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prom
   }
   RETURN_IF_ERROR(status);
 
-  std::vector<Clock::time_point> times;   // when each token was known
+  std::vector<Clock::time_point> times;  // when each token was known
   times.reserve(reserved);
   result.finish_reason = FinishReason::kLength;
   while (true) {

@@ -22,23 +22,24 @@ struct Target {
   Model& model;
   WeightSource& weights;
   KvSequence& kv;
-  int32_t prefill_chunk = 1024;          // at most model.max_rows()
-  const std::atomic<bool>& cancelled;    // checked between passes
-  Batch batch;                           // reused, so that a step allocates nothing
+  int32_t prefill_chunk = 1024;        // at most model.max_rows()
+  const std::atomic<bool>& cancelled;  // checked between passes
+  Batch batch;                         // reused, so that a step allocates nothing
 };
 
 // Which logits of a prompt are wanted.
 enum class PromptLogits { kLast, kAll };
 
-// Runs `tokens` as a new sequence, in chunks. Errors: kInvalidArgument for an empty prompt or an id outside the vocabulary;
-// kCancelled; kResourceExhausted beyond the planned context; those of the reads.
+// Runs `tokens` as a new sequence, in chunks. Errors: kInvalidArgument for an empty prompt or an id outside the
+// vocabulary; kCancelled; kResourceExhausted beyond the planned context; those of the reads.
 Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits wanted, const LogitsCallback& callback,
                  const PromptCallback& on_progress = {});
 
 // Runs one more token at the end of the sequence.
 Status RunToken(Target& target, int32_t token, const std::function<Status(const float* logits)>& callback);
 
-// Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's bytes so far.
+// Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's
+// bytes so far.
 Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prompt, const GenerateOptions& options,
                                    std::span<const int32_t> stop_ids, const std::function<int64_t()>& bytes_read,
                                    const TokenCallback& on_token, const PromptCallback& on_prompt);

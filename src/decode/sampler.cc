@@ -15,9 +15,7 @@ namespace {
 // KeyedUniform is at least 2^-53 away from 1, so Gumbel noise is below this.
 constexpr double kLargestGumbel = 37;
 
-double Gumbel(const DrawKey& key, int32_t token) {
-  return -Log(-Log(KeyedUniform(key, static_cast<uint32_t>(token))));
-}
+double Gumbel(const DrawKey& key, int32_t token) { return -Log(-Log(KeyedUniform(key, static_cast<uint32_t>(token)))); }
 
 }  // namespace
 
@@ -25,7 +23,8 @@ Status CheckSampling(const SamplingOptions& options) {
   if (!std::isfinite(options.temperature)) {
     return InvalidArgumentError(fmt::format("temperature must be a finite number, found {}", options.temperature));
   }
-  if (options.top_k < 0) return InvalidArgumentError(fmt::format("top-k must be 0 (off) or more, found {}", options.top_k));
+  if (options.top_k < 0)
+    return InvalidArgumentError(fmt::format("top-k must be 0 (off) or more, found {}", options.top_k));
   if (!(options.top_p > 0 && options.top_p <= 1)) {
     return InvalidArgumentError(fmt::format("top-p must be above 0 and at most 1, found {}", options.top_p));
   }
@@ -57,9 +56,10 @@ int32_t Sampler::Sample(const float* logits, const DrawKey& key) {
     KeepTopP();
   }
   if (options_.min_p > 0) {
-    const float best = std::max_element(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
-                         return better(b, a);
-                       })->value;
+    const float best =
+        std::max_element(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
+          return better(b, a);
+        })->value;
     const double least = best + Log(options_.min_p);
     std::erase_if(candidates_, [least](const Candidate& c) { return c.value < least; });
   }

@@ -2,9 +2,9 @@
 //
 // temperature <= 0: the largest logit, the lowest id among equals. Otherwise logits / temperature; top-k keeps the k
 // largest; top-p keeps the smallest set of most probable tokens that reaches p; min-p drops tokens less probable than
-// min_p times the best; the survivor with the largest value + Gumbel noise is taken, which draws exactly from their softmax
-// (Gumbel 1954; Maddison et al., A* Sampling, 2014). Noise is keyed by (seed, choice, position, token), so a draw does
-// not depend on batching or speculation, and equal draws of draft and target tend to agree.
+// min_p times the best; the survivor with the largest value + Gumbel noise is taken, which draws exactly from their
+// softmax (Gumbel 1954; Maddison et al., A* Sampling, 2014). Noise is keyed by (seed, choice, position, token), so a
+// draw does not depend on batching or speculation, and equal draws of draft and target tend to agree.
 #ifndef NUNSPARK_DECODE_SAMPLER_H_
 #define NUNSPARK_DECODE_SAMPLER_H_
 

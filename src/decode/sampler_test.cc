@@ -34,7 +34,9 @@ TEST(Sampler, DrawsFromTheSoftmax) {
     for (const float logit : logits) total += std::exp(logit / temperature);
     for (int32_t t = 0; t < 6; ++t) {
       const auto found = shares.find(t);
-      distance += std::abs((found == shares.end() ? 0 : found->second) - std::exp(logits[static_cast<size_t>(t)] / temperature) / total) / 2;
+      distance += std::abs((found == shares.end() ? 0 : found->second) -
+                           std::exp(logits[static_cast<size_t>(t)] / temperature) / total) /
+                  2;
     }
     EXPECT_LT(distance, 0.02) << temperature;
   }

@@ -43,15 +43,16 @@ class SessionImpl;
 
 class EngineImpl : public Engine {
  public:
-  EngineImpl(const ModelFilesImpl& files, const EngineOptions& options)
-      : files_(files), options_(options) {}
+  EngineImpl(const ModelFilesImpl& files, const EngineOptions& options) : files_(files), options_(options) {}
 
   Status Start();
 
   Result<std::unique_ptr<Session>> NewSession() override;
   const PlanSummary& plan() const override { return summary_; }
   EngineStats stats() const override {
-    return {.cache = cache_->stats(), .kv_peak_bytes = kv_pool_->used_peak_bytes(), .process_peak_bytes = PeakResidentBytes()};
+    return {.cache = cache_->stats(),
+            .kv_peak_bytes = kv_pool_->used_peak_bytes(),
+            .process_peak_bytes = PeakResidentBytes()};
   }
   std::string_view isa() const override { return Kernels().name; }
   int threads() const override { return plan_.threads; }
@@ -76,8 +77,12 @@ class SessionImpl : public Session {
   explicit SessionImpl(EngineImpl& engine)
       : engine_(engine),
         kv_(*engine.kv_pool_),
-        target_{.model = *engine.model_, .weights = *engine.cache_, .kv = kv_, .prefill_chunk = engine.plan_.max_rows,
-                .cancelled = cancelled_, .batch = {}} {}
+        target_{.model = *engine.model_,
+                .weights = *engine.cache_,
+                .kv = kv_,
+                .prefill_chunk = engine.plan_.max_rows,
+                .cancelled = cancelled_,
+                .batch = {}} {}
   ~SessionImpl() override { engine_.in_use_ = false; }
 
   Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) override {
@@ -96,8 +101,9 @@ class SessionImpl : public Session {
                                   const TokenCallback& on_token, const PromptCallback& on_prompt) override {
     RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(prompt.size()), options.max_tokens));
     const ClearOnReturn clear(cancelled_);
-    return RunGenerate(target_, prompt, options, engine_.files_.stop_ids(),
-                       [this] { return engine_.cache_->stats().bytes_read(); }, on_token, on_prompt);
+    return RunGenerate(
+        target_, prompt, options, engine_.files_.stop_ids(), [this] { return engine_.cache_->stats().bytes_read(); },
+        on_token, on_prompt);
   }
 
   void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
@@ -105,8 +111,8 @@ class SessionImpl : public Session {
  private:
   Status CheckLength(int64_t prompt, int64_t more) const {
     if (prompt + more <= engine_.options_.context) return Status();
-    return InvalidArgumentError(fmt::format("{} prompt tokens and {} to generate do not fit the context of {}", prompt, more,
-                                            engine_.options_.context));
+    return InvalidArgumentError(fmt::format("{} prompt tokens and {} to generate do not fit the context of {}", prompt,
+                                            more, engine_.options_.context));
   }
 
   // A cancellation ends one call, whenever it came, and not the one after.
@@ -125,8 +131,12 @@ class SessionImpl : public Session {
 Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(plan_, MakeEnginePlan(files_, options_));
   const MemoryPlan& memory = plan_.memory;
-  summary_ = {.budget = memory.budget_bytes, .budget_bound = memory.budget_bound, .floor = memory.floor_bytes,
-              .total = memory.total_bytes, .ceiling = memory.ceiling_bytes, .kv = memory.kv_bytes};
+  summary_ = {.budget = memory.budget_bytes,
+              .budget_bound = memory.budget_bound,
+              .floor = memory.floor_bytes,
+              .total = memory.total_bytes,
+              .ceiling = memory.ceiling_bytes,
+              .kv = memory.kv_bytes};
 
   ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};

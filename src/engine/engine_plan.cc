@@ -30,15 +30,17 @@ FloatType KvFloatType(KvType type) {
 Status CheckOptions(const ModelFiles& files, const EngineOptions& options) {
   const int64_t most = files.max_context() > 0 ? std::min(files.max_context(), kMaxContext) : kMaxContext;
   if (options.context < 1 || options.context > most) {
-    return InvalidArgumentError(fmt::format("a context of {} positions is outside 1 to {}, what this model was made for; shorten the "
-                                            "prompt or --max-tokens",
-                                            options.context, most));
+    return InvalidArgumentError(
+        fmt::format("a context of {} positions is outside 1 to {}, what this model was made for; shorten the "
+                    "prompt or --max-tokens",
+                    options.context, most));
   }
   if (options.prefill_chunk < 1) {
     return InvalidArgumentError(fmt::format("prefill chunk must be at least 1, found {}", options.prefill_chunk));
   }
   if (options.threads < 0 || options.threads > kMaxThreads) {
-    return InvalidArgumentError(fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
+    return InvalidArgumentError(
+        fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
   }
   const double share = options.expert_cache_fraction.value_or(0);
   if (!(share >= 0 && share <= 1)) {

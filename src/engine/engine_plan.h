@@ -1,5 +1,5 @@
-// What an engine reserves for a model, decided before anything is reserved. The engine runs on it and `inspect` prints it, so
-// that planning and running never disagree.
+// What an engine reserves for a model, decided before anything is reserved. The engine runs on it and `inspect` prints
+// it, so that planning and running never disagree.
 #ifndef NUNSPARK_ENGINE_ENGINE_PLAN_H_
 #define NUNSPARK_ENGINE_ENGINE_PLAN_H_
 
@@ -17,8 +17,8 @@ namespace nunspark {
 struct EnginePlan {
   PieceIndex index;
   int threads = 1;
-  int32_t max_rows = 1;                   // of one pass
-  std::vector<KvLayerShape> kv_shapes;    // [layers]
+  int32_t max_rows = 1;                 // of one pass
+  std::vector<KvLayerShape> kv_shapes;  // [layers]
   FloatType kv_type = FloatType::kF16;
   MemoryPlan memory;
 };

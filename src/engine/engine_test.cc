@@ -100,7 +100,8 @@ TEST(Engine, AFailedReadFailsTheRequestAndNothingElse) {
     const Result<GenerateResult> failed = running.Generate();
     ASSERT_FALSE(failed.ok());
     EXPECT_NE(failed.status().message().find("model.safetensors"), std::string::npos) << failed.status().message();
-    fs::copy_file(fs::path(Golden("qwen3_moe")) / "model.safetensors", folder / "whole", fs::copy_options::overwrite_existing);
+    fs::copy_file(fs::path(Golden("qwen3_moe")) / "model.safetensors", folder / "whole",
+                  fs::copy_options::overwrite_existing);
     fs::resize_file(weights, bytes);
     // The same inode gets its bytes back.
     std::FILE* const from = std::fopen((folder / "whole").c_str(), "rb");

@@ -11,9 +11,9 @@ namespace nunspark {
 namespace {
 
 // Specials by which published vocabularies end a turn or a text. Only those that the tokenizer marks as special count.
-constexpr std::string_view kEndTokens[] = {"<|endoftext|>", "<|im_end|>",      "<|eot_id|>",           "<|end_of_text|>",
-                                           "<end_of_turn>", "<|endofturn|>",   "<|end_of_sentence|>", "</s>",
-                                           "<eos>",         "<|end_of_turn|>", "<|eos|>"};
+constexpr std::string_view kEndTokens[] = {
+    "<|endoftext|>",       "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|endofturn|>",
+    "<|end_of_sentence|>", "</s>",       "<eos>",      "<|end_of_turn|>", "<|eos|>"};
 
 class TokenTextStream : public ModelFiles::TextStream {
  public:

@@ -36,8 +36,7 @@ Status EndsEarly(const ReadRequest& request, const QueueFile& file, int64_t end)
 }  // namespace
 
 ReadSplitter::ReadSplitter(const std::vector<QueueFile>& files, int64_t split_bytes)
-    : files_(files),
-      split_bytes_(AlignUp(std::min(split_bytes, kMaxChunkBytes), kIoAlignment)) {
+    : files_(files), split_bytes_(AlignUp(std::min(split_bytes, kMaxChunkBytes), kIoAlignment)) {
   CHECK(split_bytes > 0);
 }
 

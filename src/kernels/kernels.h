@@ -69,7 +69,6 @@ struct KernelTable {
   void (*store_floats)(const float* x, int64_t n, FloatType type, uint8_t* dst);
   void (*load_floats)(const uint8_t* src, FloatType type, int64_t n, float* x);
 
-
   // Index of the largest value; the lowest index wins ties; NaN never wins. n >= 1.
   int64_t (*argmax)(const float* x, int64_t n);
 };

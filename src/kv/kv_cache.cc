@@ -37,7 +37,8 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers,
                                                        "use a shorter context"));
   pool->free_.reserve(static_cast<size_t>(pool->total_blocks_));
   // Lowest addresses are handed out first, so that memory is touched only as far as it is used.
-  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i) pool->free_.push_back(pool->memory_.data() + i * pool->block_bytes_);
+  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i)
+    pool->free_.push_back(pool->memory_.data() + i * pool->block_bytes_);
   return pool;
 }
 
@@ -69,9 +70,9 @@ Status KvSequence::Reserve(int64_t end) {
     while (layer.blocks.size() < wanted) {
       uint8_t* const block = pool_.Take();
       if (block == nullptr) {
-        return ResourceExhaustedError(fmt::format(
-            "the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt", end,
-            pool_.total_blocks_ / static_cast<int64_t>(layers_.size()) * kKvBlockPositions));
+        return ResourceExhaustedError(
+            fmt::format("the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt",
+                        end, pool_.total_blocks_ / static_cast<int64_t>(layers_.size()) * kKvBlockPositions));
       }
       layer.blocks.push_back(block);
       layer.keys.push_back(block);

@@ -1,8 +1,8 @@
 // Paged KV: blocks of 64 positions from one pool, reserved up front, handed to sequences.
 //
 // A block holds keys and values of one layer for 64 absolute positions (kernels.h KvView has the layout). Keys are
-// stored after their norm and RoPE. Nothing is allocated while decoding: Reserve takes blocks from the pool's free list.
-// A pool and its sequences are used by one thread at a time.
+// stored after their norm and RoPE. Nothing is allocated while decoding: Reserve takes blocks from the pool's free
+// list. A pool and its sequences are used by one thread at a time.
 #ifndef NUNSPARK_KV_KV_CACHE_H_
 #define NUNSPARK_KV_KV_CACHE_H_
 
@@ -49,7 +49,7 @@ class KvPool {
   std::vector<KvLayerShape> layers_;
   FloatType type_;
   MappedMemory memory_;
-  int64_t block_bytes_ = 0;        // of the largest layer, keys and values
+  int64_t block_bytes_ = 0;  // of the largest layer, keys and values
   std::vector<uint8_t*> free_;
   int64_t total_blocks_ = 0;
   int64_t used_peak_blocks_ = 0;
@@ -82,7 +82,7 @@ class KvSequence {
  private:
   struct LayerBlocks {
     std::vector<uint8_t*> blocks;
-    std::vector<const uint8_t*> keys;     // same blocks, as the kernel wants them
+    std::vector<const uint8_t*> keys;  // same blocks, as the kernel wants them
     std::vector<const uint8_t*> values;
   };
 

@@ -9,8 +9,8 @@ namespace {
 
 float ReadBack(const KvView& view, int head, int64_t position, int i, bool value) {
   const uint8_t* const block = (value ? view.value_blocks : view.key_blocks)[position / kKvBlockPositions];
-  const int64_t at = ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * view.head_dim + i) *
-                     FloatBytes(view.type);
+  const int64_t at =
+      ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * view.head_dim + i) * FloatBytes(view.type);
   float x = 0;
   Kernels().load_floats(block + at, view.type, 1, &x);
   return x;

@@ -14,10 +14,24 @@ namespace nunspark {
 
 // What a tensor does in the block. One role per matrix or vector of a layer, an expert or the model's ends.
 enum class Role : uint8_t {
-  kEmbed, kFinalNorm, kHead,
-  kAttentionNorm, kQuery, kKey, kValue, kAttentionOut, kQueryNorm, kKeyNorm,
-  kFfnNorm, kGate, kUp, kDown,
-  kRouter, kExpertGate, kExpertUp, kExpertDown,
+  kEmbed,
+  kFinalNorm,
+  kHead,
+  kAttentionNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kAttentionOut,
+  kQueryNorm,
+  kKeyNorm,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kDown,
+  kRouter,
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
 };
 
 // Named dimensions of a tensor's shape.
@@ -25,11 +39,11 @@ enum class Dim : uint8_t { kVocab, kModel, kQueryOut, kKvOut, kHeadDim, kFfn, kE
 
 // Where a tensor lives, which decides its piece and the prefix of its name.
 enum class Place : uint8_t {
-  kModel,         // once: "model." or "" in front
-  kLayer,         // every layer: "model.layers.N."
-  kDenseFfn,      // layers with a dense FFN
-  kMoeFfn,        // layers with experts: the part that is not an expert (router)
-  kExpert,        // one per expert of a MoE layer
+  kModel,     // once: "model." or "" in front
+  kLayer,     // every layer: "model.layers.N."
+  kDenseFfn,  // layers with a dense FFN
+  kMoeFfn,    // layers with experts: the part that is not an expert (router)
+  kExpert,    // one per expert of a MoE layer
 };
 
 enum class TensorKind : uint8_t { kLinear, kVector };  // [rows, cols], maybe quantised; or plain floats [cols]
@@ -41,8 +55,8 @@ struct TensorSpec {
   Role role;
   Place place;
   TensorKind kind;
-  std::string_view name;   // module path behind the place's prefix: "self_attn.q_proj"; for experts "gate_proj"
-  Dim rows;                // kVector: ignored
+  std::string_view name;  // module path behind the place's prefix: "self_attn.q_proj"; for experts "gate_proj"
+  Dim rows;               // kVector: ignored
   Dim cols;
   Bias bias = Bias::kNever;
 };
@@ -60,14 +74,14 @@ struct ConfigKey {
   std::string_view key;
   HParamField field;
   ConfigRule rule;
-  double fallback = 0;     // of kDefault, as a number; 0/1 for flags
+  double fallback = 0;  // of kDefault, as a number; 0/1 for flags
 };
 
-enum class QkNorm : uint8_t { kNone, kPerHead };       // RMS norm of each query and key head before RoPE
-enum class RopeForm : uint8_t { kHalves };             // pairs (i, i + d/2)
+enum class QkNorm : uint8_t { kNone, kPerHead };  // RMS norm of each query and key head before RoPE
+enum class RopeForm : uint8_t { kHalves };        // pairs (i, i + d/2)
 enum class Norm : uint8_t { kRms };
-enum class Residual : uint8_t { kPreNorm };            // x += f(norm(x)), twice
-enum class Ffn : uint8_t { kDense, kMoe };             // kMoe: layers chosen by mlp_only_layers and decoder_sparse_step
+enum class Residual : uint8_t { kPreNorm };  // x += f(norm(x)), twice
+enum class Ffn : uint8_t { kDense, kMoe };   // kMoe: layers chosen by mlp_only_layers and decoder_sparse_step
 enum class Activation : uint8_t { kSwiGlu };
 enum class Router : uint8_t { kNone, kSoftmaxThenTopK };
 // Which layers see only a sliding window, given use_sliding_window: kByLayer: those that layer_types names, else those
@@ -86,12 +100,12 @@ struct BlockSpec {
 };
 
 struct ArchSpec {
-  std::string_view name;                            // model_type of config.json
-  std::string_view authors_code;                    // where the definition comes from; `inspect` shows it
+  std::string_view name;          // model_type of config.json
+  std::string_view authors_code;  // where the definition comes from; `inspect` shows it
   std::span<const ConfigKey> config;
-  std::span<const TensorSpec> tensors;              // in the order of the forward pass; packs keep it
+  std::span<const TensorSpec> tensors;  // in the order of the forward pass; packs keep it
   ExpertNames experts;
-  std::span<const std::string_view> ignored;        // tensor names that may be present and are not needed (substrings)
+  std::span<const std::string_view> ignored;  // tensor names that may be present and are not needed (substrings)
   BlockSpec block;
 };
 

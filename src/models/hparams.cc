@@ -117,13 +117,14 @@ Status ReadRopeKind(const Json& scaling, std::string_view what, RopeKind& kind) 
 Status ReadRope(const Json& config, std::string_view what, HParams& hparams) {
   if (const Json* const factor = config.Find("partial_rotary_factor");
       factor != nullptr && !factor->is_null() && *factor != Json(1.0) && *factor != Json(1)) {
-    return UnsupportedError(fmt::format("{}: partial_rotary_factor {} is not supported for this model type", what, WriteJson(*factor)));
+    return UnsupportedError(
+        fmt::format("{}: partial_rotary_factor {} is not supported for this model type", what, WriteJson(*factor)));
   }
   if (const Json* const nested = config.Find("rope_parameters"); nested != nullptr && nested->is_object()) {
     for (const auto& [key, value] : nested->as_object()) {
       if (!value.is_object()) continue;
-      return UnsupportedError(
-          fmt::format("{}: rope_parameters.{}: parameters per layer type are not supported for this model type", what, key));
+      return UnsupportedError(fmt::format(
+          "{}: rope_parameters.{}: parameters per layer type are not supported for this model type", what, key));
     }
   }
   const Json* const scaling = config.Find("rope_scaling");
@@ -156,13 +157,15 @@ Status ReadRope(const Json& config, std::string_view what, HParams& hparams) {
     return WrongValue(what, "rope_scaling.factor", "a number >= 1", factor == nullptr ? Json() : *factor);
   }
   if (rope.kind != RopeKind::kLinear && rope.original_positions < 1) {
-    return DataLossError(fmt::format("{}: rope_scaling: the trained length is unknown: neither "
-                                     "original_max_position_embeddings nor max_position_embeddings is given",
-                                     what));
+    return DataLossError(
+        fmt::format("{}: rope_scaling: the trained length is unknown: neither "
+                    "original_max_position_embeddings nor max_position_embeddings is given",
+                    what));
   }
   if (rope.kind == RopeKind::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor && rope.low_freq_factor > 0)) {
-    return DataLossError(fmt::format("{}: rope_scaling: expected 0 < low_freq_factor < high_freq_factor, found {} and {}",
-                                     what, rope.low_freq_factor, rope.high_freq_factor));
+    return DataLossError(
+        fmt::format("{}: rope_scaling: expected 0 < low_freq_factor < high_freq_factor, found {} and {}", what,
+                    rope.low_freq_factor, rope.high_freq_factor));
   }
   if (rope.kind == RopeKind::kYarn && !(rope.beta_fast > 0 && rope.beta_slow > 0)) {
     return DataLossError(fmt::format("{}: rope_scaling: beta_fast and beta_slow must be positive", what));
@@ -202,7 +205,8 @@ Status ReadWindows(const ArchSpec& spec, const Json& config, std::string_view wh
   const int64_t first = static_cast<int64_t>(values[static_cast<size_t>(HParamField::kMaxWindowLayers)]);
   for (int64_t layer = 0; layer < hparams.layers; ++layer) {
     const size_t i = static_cast<size_t>(layer);
-    if (by_type && types->as_array()[i] != Json("sliding_attention") && types->as_array()[i] != Json("full_attention")) {
+    if (by_type && types->as_array()[i] != Json("sliding_attention") &&
+        types->as_array()[i] != Json("full_attention")) {
       return WrongValue(what, "layer_types", "full_attention or sliding_attention", types->as_array()[i]);
     }
     const bool slides = by_type ? types->as_array()[i] == Json("sliding_attention")
@@ -214,24 +218,25 @@ Status ReadWindows(const ArchSpec& spec, const Json& config, std::string_view wh
 
 Status CheckDimensions(const HParams& h, std::string_view what, bool moe) {
   const std::pair<std::string_view, int64_t> positive[] = {
-      {"vocab_size", h.vocab_size},          {"hidden_size", h.model_dim},       {"num_hidden_layers", h.layers},
-      {"num_attention_heads", h.heads},      {"num_key_value_heads", h.kv_heads}, {"head_dim", h.head_dim},
+      {"vocab_size", h.vocab_size},     {"hidden_size", h.model_dim},        {"num_hidden_layers", h.layers},
+      {"num_attention_heads", h.heads}, {"num_key_value_heads", h.kv_heads}, {"head_dim", h.head_dim},
       {"intermediate_size", h.ffn_dim}};
   for (const auto& [key, value] : positive) {
     if (value < 1) return DataLossError(fmt::format("{}: {}: expected a positive number, found {}", what, key, value));
   }
   if (h.layers > 10000) return DataLossError(fmt::format("{}: num_hidden_layers: {} is absurd", what, h.layers));
   if (h.heads % h.kv_heads != 0) {
-    return DataLossError(fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads ({}), found {}",
-                                     what, h.kv_heads, h.heads));
+    return DataLossError(
+        fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads ({}), found {}", what,
+                    h.kv_heads, h.heads));
   }
   if (h.head_dim % 2 != 0 || h.head_dim > 4096) {
     return DataLossError(fmt::format("{}: head_dim: expected an even number up to 4096, found {}", what, h.head_dim));
   }
   if (!moe || h.experts == 0) return Status();
   if (h.experts > 65536 || h.experts_per_token < 1 || h.experts_per_token > h.experts) {
-    return DataLossError(fmt::format("{}: expected 1 <= num_experts_per_tok <= num_experts <= 65536, found {} and {}", what,
-                                     h.experts_per_token, h.experts));
+    return DataLossError(fmt::format("{}: expected 1 <= num_experts_per_tok <= num_experts <= 65536, found {} and {}",
+                                     what, h.experts_per_token, h.experts));
   }
   if (h.expert_ffn_dim < 1) {
     return DataLossError(fmt::format("{}: moe_intermediate_size: expected a positive number, found 0", what));

@@ -33,7 +33,8 @@ TEST(HParams, FillsInWhatTheTypeDefines) {
 }
 
 TEST(HParams, RefusesEveryMissingOrImpossibleField) {
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) {
     for (const char* value : {"null", "0", "-1", "1.5", "\"64\"", "true", "1e300", "268435457", "[]", "{}"}) {
       const Result<HParams> refused = With(key, value);
       ASSERT_FALSE(refused.ok()) << key << " " << value;
@@ -41,9 +42,16 @@ TEST(HParams, RefusesEveryMissingOrImpossibleField) {
       EXPECT_NE(refused.status().message().find(key), std::string::npos) << refused.status().message();
     }
   }
-  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"num_key_value_heads", "3"}, {"head_dim", "7"}, {"head_dim", "8192"}, {"rms_norm_eps", "0"}, {"rms_norm_eps", "\"x\""},
-           {"rope_theta", "-1"}, {"tie_word_embeddings", "1"}, {"num_hidden_layers", "10001"}, {"rope_scaling", "3"}}) {
+  for (const auto& [key, value] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"num_key_value_heads", "3"},
+                                                                  {"head_dim", "7"},
+                                                                  {"head_dim", "8192"},
+                                                                  {"rms_norm_eps", "0"},
+                                                                  {"rms_norm_eps", "\"x\""},
+                                                                  {"rope_theta", "-1"},
+                                                                  {"tie_word_embeddings", "1"},
+                                                                  {"num_hidden_layers", "10001"},
+                                                                  {"rope_scaling", "3"}}) {
     EXPECT_FALSE(With(key, value).ok()) << key << " " << value;
   }
 }
@@ -63,7 +71,8 @@ TEST(HParams, RefusesUnknownActivationsAndRopeTypesByName) {
 TEST(HParams, RefusesSettingsThatItWouldHaveToIgnore) {
   EXPECT_EQ(With("partial_rotary_factor", "0.5").status().code(), StatusCode::kUnsupported);
   EXPECT_TRUE(With("partial_rotary_factor", "1.0").ok());
-  EXPECT_EQ(With("rope_parameters", R"({"full_attention":{"rope_theta":1e6}})").status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(With("rope_parameters", R"({"full_attention":{"rope_theta":1e6}})").status().code(),
+            StatusCode::kUnsupported);
   EXPECT_EQ(With("hidden_act", "7").status().code(), StatusCode::kUnsupported);
 }
 
@@ -76,8 +85,9 @@ TEST(HParams, TypeBeatsRopeType) {
 TEST(HParams, RopeFactorsMustMakeSense) {
   for (const char* scaling :
        {R"({"type":"linear"})", R"({"type":"linear","factor":0.5})", R"({"type":"linear","factor":"2"})",
-        R"({"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})", R"({"type":"yarn","factor":4,"beta_fast":0})",
-        R"({"type":7,"factor":2})", R"({"type":"yarn","factor":4,"truncate":1})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
+        R"({"type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})",
+        R"({"type":"yarn","factor":4,"beta_fast":0})", R"({"type":7,"factor":2})",
+        R"({"type":"yarn","factor":4,"truncate":1})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
     EXPECT_FALSE(With("rope_scaling", scaling).ok()) << scaling;
   }
 }

@@ -14,12 +14,12 @@ namespace nunspark {
 struct LayerPlan {
   int32_t index = 0;
   PieceId core = -1;
-  PieceId first_expert = -1;    // -1: dense
-  int64_t window = 0;           // positions a query sees, itself included; 0 = all
+  PieceId first_expert = -1;  // -1: dense
+  int64_t window = 0;         // positions a query sees, itself included; 0 = all
 
   WeightUse attention_norm, query, key, value, attention_out, query_norm, key_norm;
   WeightUse ffn_norm, gate, up, down;
-  WeightUse router, expert_gate, expert_up, expert_down;   // expert_*: as indices into an expert's parts
+  WeightUse router, expert_gate, expert_up, expert_down;  // expert_*: as indices into an expert's parts
 
   bool moe() const { return first_expert >= 0; }
 };
@@ -28,8 +28,8 @@ std::vector<LayerPlan> MakeLayerPlans(const ModelLayout& layout);
 
 // A weight's bytes inside a leased piece.
 WeightMatrix MatrixOf(const WeightUse& use, const Lease& lease);
-FloatVector VectorOf(const WeightUse& use, const Lease& lease);   // norms
-FloatVector BiasOf(const WeightUse& use, const Lease& lease);     // absent: data == nullptr
+FloatVector VectorOf(const WeightUse& use, const Lease& lease);  // norms
+FloatVector BiasOf(const WeightUse& use, const Lease& lease);    // absent: data == nullptr
 
 }  // namespace nunspark
 

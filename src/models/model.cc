@@ -86,11 +86,11 @@ struct Model::Scratch {
 
   // Routing of one layer's rows. Expert e's rows are slots[starts[e] .. starts[e + 1]); a slot is row * k + rank.
   struct Routing {
-    std::vector<int32_t> experts;   // [rows * k]
-    std::vector<float> weights;     // [rows * k]
-    std::vector<int32_t> starts;    // [experts + 1]
-    std::vector<int32_t> slots;     // [rows * k]
-    std::vector<PieceId> wanted;    // pieces of the layer that still have to run
+    std::vector<int32_t> experts;  // [rows * k]
+    std::vector<float> weights;    // [rows * k]
+    std::vector<int32_t> starts;   // [experts + 1]
+    std::vector<int32_t> slots;    // [rows * k]
+    std::vector<PieceId> wanted;   // pieces of the layer that still have to run
   };
 
   static int64_t RoutingBytes(const HParams& h, int64_t rows) {
@@ -224,8 +224,8 @@ void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& bat
   const HParams& h = hparams();
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
 
-  Project(plan.query, core, s.normed, rows, s.query);   // [rows, heads * head_dim]
-  Project(plan.key, core, s.normed, rows, s.key);       // [rows, kv_heads * head_dim]
+  Project(plan.query, core, s.normed, rows, s.query);  // [rows, heads * head_dim]
+  Project(plan.key, core, s.normed, rows, s.key);      // [rows, kv_heads * head_dim]
   Project(plan.value, core, s.normed, rows, s.value);
   if (plan.query_norm.data >= 0) {
     // Each head is a row of head_dim values.
@@ -239,7 +239,7 @@ void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& bat
     batch.sequences[static_cast<size_t>(row.sequence)]->Store(plan.index, row.position, s.key + r * h.kv_out(),
                                                               s.value + r * h.kv_out());
   }
-  Attend(plan, batch);                                    // s.attended [rows, heads * head_dim]
+  Attend(plan, batch);  // s.attended [rows, heads * head_dim]
   Project(plan.attention_out, core, s.attended, rows, s.normed);
   Add(s.normed, rows, x);
 }
@@ -292,7 +292,8 @@ void Model::Route(const LayerPlan& plan, const Lease& core, int64_t rows) {
   }
 
   std::fill(routing.starts.begin(), routing.starts.end(), 0);
-  for (int64_t slot = 0; slot < rows * k; ++slot) ++routing.starts[static_cast<size_t>(routing.experts[static_cast<size_t>(slot)]) + 1];
+  for (int64_t slot = 0; slot < rows * k; ++slot)
+    ++routing.starts[static_cast<size_t>(routing.experts[static_cast<size_t>(slot)]) + 1];
   routing.wanted.clear();
   for (int32_t e = 0; e < h.experts; ++e) {
     if (routing.starts[static_cast<size_t>(e) + 1] > 0) routing.wanted.push_back(plan.first_expert + e);
@@ -372,7 +373,8 @@ Status Model::Head(const Batch& batch, WeightSource& weights, const float* x, co
   return Status();
 }
 
-// ---- steps -----------------------------------------------------------------------------------------------------------
+// ---- steps
+// -----------------------------------------------------------------------------------------------------------
 
 void Model::FillRope(const Batch& batch) {
   const int64_t pairs = rope_.pairs();
@@ -422,14 +424,13 @@ void Model::Attend(const LayerPlan& plan, const Batch& batch) {
       const int64_t seen_end = int64_t{row.position} + 1;
       const int64_t seen_begin = plan.window > 0 ? std::max<int64_t>(0, seen_end - plan.window) : 0;
       const int64_t at = r * h.query_out() + kv_head * group * h.head_dim;
-      kernels_.attend(s.query + at, static_cast<int>(group), batch.sequences[static_cast<size_t>(row.sequence)]->View(plan.index),
-                      static_cast<int>(kv_head), seen_begin, seen_end, scale, s.attended + at, s.thread(thread));
+      kernels_.attend(s.query + at, static_cast<int>(group),
+                      batch.sequences[static_cast<size_t>(row.sequence)]->View(plan.index), static_cast<int>(kv_head),
+                      seen_begin, seen_end, scale, s.attended + at, s.thread(thread));
     }
   });
 }
 
-void Model::Add(const float* y, int64_t rows, float* x) {
-  kernels_.add(x, y, rows * hparams().model_dim);
-}
+void Model::Add(const float* y, int64_t rows, float* x) { kernels_.add(x, y, rows * hparams().model_dim); }
 
 }  // namespace nunspark

@@ -55,8 +55,9 @@ class Resolver {
       prefix_ = prefix;
       return Status();
     }
-    return NotFoundError(fmt::format("{}: tensor model.{} is missing ({} tensors found); is this a complete {} checkpoint?",
-                                     checkpoint_.folder, embed, tensors_.tensors().size(), layout_.spec->name));
+    return NotFoundError(
+        fmt::format("{}: tensor model.{} is missing ({} tensors found); is this a complete {} checkpoint?",
+                    checkpoint_.folder, embed, tensors_.tensors().size(), layout_.spec->name));
   }
 
   int64_t Size(Dim dim) const {
@@ -127,7 +128,8 @@ class Resolver {
 
   Status AddExperts(int32_t layer, const std::string& tail) {
     const ExpertNames& names = layout_.spec->experts;
-    const std::string probe = fmt::format("{}{}{}.{}.weight", prefix_, tail, names.stacked, SpecOf(Role::kExpertGate)->name);
+    const std::string probe =
+        fmt::format("{}{}{}.{}.weight", prefix_, tail, names.stacked, SpecOf(Role::kExpertGate)->name);
     const bool stacked = !names.stacked.empty() && tensors_.Find(probe) != nullptr;
     for (int32_t expert = 0; expert < hparams_.experts; ++expert) {
       PieceLayout& piece =
@@ -148,8 +150,8 @@ class Resolver {
 
   // Adds the tensors of one spec to `piece`: weight, then scales and biases if quantised, then the additive bias.
   // expert >= 0: row `expert` of stacked tensors.
-  Status AddTensor(const TensorSpec& spec, const std::string& module, const std::string& pack_module, PieceLayout& piece,
-                   int32_t expert = -1) {
+  Status AddTensor(const TensorSpec& spec, const std::string& module, const std::string& pack_module,
+                   PieceLayout& piece, int32_t expert = -1) {
     WeightUse use;
     use.role = spec.role;
     use.cols = Size(spec.cols);
@@ -187,20 +189,22 @@ class Resolver {
     const int64_t scale_cols = scales->shape.empty() ? 0 : scales->shape.back();
     RETURN_IF_ERROR(CheckSettings(weight, module, weight_cols, scale_cols, use));
     if (scales->dtype == DType::kU8 || tensors_.Find(module + ".biases") == nullptr) {
-      return UnsupportedError(fmt::format("{}: tensor {}: its scales are {} {} biases, which is no affine quantisation; "
-                                          "supported: affine with 4 or 8 bits",
-                                          checkpoint_.folder, weight.name, DTypeName(scales->dtype),
-                                          tensors_.Find(module + ".biases") == nullptr ? "without" : "with"));
+      return UnsupportedError(
+          fmt::format("{}: tensor {}: its scales are {} {} biases, which is no affine quantisation; "
+                      "supported: affine with 4 or 8 bits",
+                      checkpoint_.folder, weight.name, DTypeName(scales->dtype),
+                      tensors_.Find(module + ".biases") == nullptr ? "without" : "with"));
     }
     if (weight.dtype != DType::kU32) {
-      return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}.scales, found {}", checkpoint_.folder,
-                                       weight.name, module, DTypeName(weight.dtype)));
+      return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}.scales, found {}",
+                                       checkpoint_.folder, weight.name, module, DTypeName(weight.dtype)));
     }
     ASSIGN_OR_RETURN(use.format.scale_type, FloatTypeOf(*scales));
     ASSIGN_OR_RETURN(const TensorInfo* biases, Require(module + ".biases"));
     if (biases->dtype != scales->dtype) {
-      return DataLossError(fmt::format("{}: tensor {}: expected the type of its scales, {}, found {}", checkpoint_.folder,
-                                       biases->name, DTypeName(scales->dtype), DTypeName(biases->dtype)));
+      return DataLossError(fmt::format("{}: tensor {}: expected the type of its scales, {}, found {}",
+                                       checkpoint_.folder, biases->name, DTypeName(scales->dtype),
+                                       DTypeName(biases->dtype)));
     }
     ASSIGN_OR_RETURN(use.data, AddPart(weight, pack_module + ".weight", {use.rows, weight_cols}, expert, piece));
     ASSIGN_OR_RETURN(use.scales, AddPart(*scales, pack_module + ".scales", {use.rows, scale_cols}, expert, piece));
@@ -212,8 +216,9 @@ class Resolver {
                        WeightUse& use) {
     // Eight bits a code at most; beyond it the products below could overflow.
     if (weight_cols > use.cols || scale_cols > use.cols) {
-      return DataLossError(fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
-                                       checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
+      return DataLossError(
+          fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
+                      checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
     }
     const int64_t bits = weight_cols * 32 / use.cols;
     const int64_t group = scale_cols > 0 ? use.cols / scale_cols : 0;
@@ -221,8 +226,9 @@ class Resolver {
     use.format.bits = static_cast<uint8_t>(std::clamp<int64_t>(bits, 0, 255));
     use.format.group_size = static_cast<uint16_t>(std::clamp<int64_t>(group, 0, 65535));
     if (bits * use.cols != weight_cols * 32 || group * scale_cols != use.cols) {
-      return DataLossError(fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
-                                       checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
+      return DataLossError(
+          fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
+                      checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
     }
     const std::optional<QuantSettings>* const entry = SettingsOf(module);
     if (entry != nullptr && !entry->has_value()) {
@@ -234,13 +240,15 @@ class Resolver {
                                           checkpoint_.folder, weight.name, (*entry)->mode));
     }
     if (entry != nullptr && ((*entry)->bits != bits || (*entry)->group_size != group)) {
-      return DataLossError(fmt::format("{}: tensor {}: config.json says {} bits in groups of {}, its shape says {} in {}",
-                                       checkpoint_.folder, weight.name, (*entry)->bits, (*entry)->group_size, bits, group));
+      return DataLossError(
+          fmt::format("{}: tensor {}: config.json says {} bits in groups of {}, its shape says {} in {}",
+                      checkpoint_.folder, weight.name, (*entry)->bits, (*entry)->group_size, bits, group));
     }
     if (!IsSupported(use.format)) {
-      return UnsupportedError(fmt::format("{}: tensor {}: affine quantisation with {} bits in groups of {} is not supported; "
-                                          "supported: 4 and 8 bits in groups of 32, 64, 128",
-                                          checkpoint_.folder, weight.name, bits, group));
+      return UnsupportedError(
+          fmt::format("{}: tensor {}: affine quantisation with {} bits in groups of {} is not supported; "
+                      "supported: 4 and 8 bits in groups of 32, 64, 128",
+                      checkpoint_.folder, weight.name, bits, group));
     }
     return Status();
   }
@@ -255,15 +263,17 @@ class Resolver {
 
   Result<const TensorInfo*> Require(const std::string& name) const {
     if (const TensorInfo* const tensor = tensors_.Find(name); tensor != nullptr) return tensor;
-    return NotFoundError(fmt::format("{}: tensor {} is missing; {} needs it", checkpoint_.folder, name, layout_.spec->name));
+    return NotFoundError(
+        fmt::format("{}: tensor {} is missing; {} needs it", checkpoint_.folder, name, layout_.spec->name));
   }
 
   Result<FloatType> FloatTypeOf(const TensorInfo& tensor) const {
     if (tensor.dtype == DType::kF32) return FloatType::kF32;
     if (tensor.dtype == DType::kF16) return FloatType::kF16;
     if (tensor.dtype == DType::kBF16) return FloatType::kBF16;
-    return UnsupportedError(fmt::format("{}: tensor {}: type {} is not supported here; expected F32, F16, BF16, or U32 with scales",
-                                        checkpoint_.folder, tensor.name, DTypeName(tensor.dtype)));
+    return UnsupportedError(
+        fmt::format("{}: tensor {}: type {} is not supported here; expected F32, F16, BF16, or U32 with scales",
+                    checkpoint_.folder, tensor.name, DTypeName(tensor.dtype)));
   }
 
   // Checks the shape, marks the tensor as used, appends the slice; returns its index.
@@ -276,8 +286,12 @@ class Resolver {
                                        ShapeText(expected), ShapeText(tensor.shape)));
     }
     used_.insert(tensor.name);
-    TensorSlice slice{.name = std::move(pack_name), .dtype = tensor.dtype, .shape = std::move(shape), .file = tensor.file,
-                      .offset = tensor.offset, .bytes = tensor.bytes};
+    TensorSlice slice{.name = std::move(pack_name),
+                      .dtype = tensor.dtype,
+                      .shape = std::move(shape),
+                      .file = tensor.file,
+                      .offset = tensor.offset,
+                      .bytes = tensor.bytes};
     if (expert >= 0) {
       slice.bytes = tensor.bytes / hparams_.experts;
       slice.offset += slice.bytes * expert;
@@ -298,7 +312,7 @@ class Resolver {
   ModelLayout& layout_;
   HParams& hparams_;
   std::string prefix_;
-  std::string other_module_;   // a second name by which config.json may list the module; "" = none
+  std::string other_module_;  // a second name by which config.json may list the module; "" = none
   std::unordered_set<std::string> used_;
 };
 

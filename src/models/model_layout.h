@@ -1,5 +1,5 @@
-// ModelLayout: which bytes of a checkpoint are which weights of the model, cut into pieces. The one description that the
-// piece index, the packer, the memory plan and the layer plans are made from.
+// ModelLayout: which bytes of a checkpoint are which weights of the model, cut into pieces. The one description that
+// the piece index, the packer, the memory plan and the layer plans are made from.
 #ifndef NUNSPARK_MODELS_MODEL_LAYOUT_H_
 #define NUNSPARK_MODELS_MODEL_LAYOUT_H_
 
@@ -18,10 +18,10 @@ namespace nunspark {
 
 // A contiguous run of bytes in a file: one stored tensor, or one expert's row of a stacked one.
 struct TensorSlice {
-  std::string name;             // in the unstacked Hugging Face scheme, as a pack names it
+  std::string name;  // in the unstacked Hugging Face scheme, as a pack names it
   DType dtype = DType::kU8;
-  std::vector<int64_t> shape;   // without the expert axis
-  int32_t file = 0;             // index into the checkpoint's TensorIndex::files
+  std::vector<int64_t> shape;  // without the expert axis
+  int32_t file = 0;            // index into the checkpoint's TensorIndex::files
   int64_t offset = 0;
   int64_t bytes = 0;
 };
@@ -30,12 +30,12 @@ struct TensorSlice {
 struct WeightUse {
   Role role = Role::kEmbed;
   WeightFormat format;
-  int64_t rows = 1;             // 1 for vectors
+  int64_t rows = 1;  // 1 for vectors
   int64_t cols = 0;
   int32_t data = -1;
-  int32_t scales = -1;          // -1 when the encoding has none
+  int32_t scales = -1;  // -1 when the encoding has none
   int32_t biases = -1;
-  int32_t bias = -1;            // additive bias, -1 when absent
+  int32_t bias = -1;  // additive bias, -1 when absent
   FloatType bias_type = FloatType::kF32;
 };
 
@@ -45,23 +45,23 @@ struct PieceLayout {
   PieceKind kind = PieceKind::kCore;
   int32_t layer = -1;
   int32_t expert = -1;
-  std::string id;                    // "embed", "layer_003" (dense), "layer_003_core", "layer_003_expert_7", "norm_head"
-  std::vector<TensorSlice> parts;    // in the order in which the forward pass uses them
-  std::vector<WeightUse> weights;    // same order for every expert of a layer
-  int64_t bytes = 0;                 // sum over parts
+  std::string id;                  // "embed", "layer_003" (dense), "layer_003_core", "layer_003_expert_7", "norm_head"
+  std::vector<TensorSlice> parts;  // in the order in which the forward pass uses them
+  std::vector<WeightUse> weights;  // same order for every expert of a layer
+  int64_t bytes = 0;               // sum over parts
 };
 
 struct ModelLayout {
   const ArchSpec* spec = nullptr;
   HParams hparams;
-  std::vector<PieceLayout> pieces;       // embed; per layer core then experts ascending; norm_head
+  std::vector<PieceLayout> pieces;  // embed; per layer core then experts ascending; norm_head
   PieceId embed = -1;
-  PieceId norm_head = -1;                // with tied embeddings it holds the norm only
-  std::vector<PieceId> core;             // [layers]
-  std::vector<PieceId> first_expert;     // [layers], -1 for dense layers; experts follow each other
-  std::vector<std::string> ignored;      // tensors of the checkpoint that no role uses
+  PieceId norm_head = -1;             // with tied embeddings it holds the norm only
+  std::vector<PieceId> core;          // [layers]
+  std::vector<PieceId> first_expert;  // [layers], -1 for dense layers; experts follow each other
+  std::vector<std::string> ignored;   // tensors of the checkpoint that no role uses
 
-  int64_t total_bytes = 0;               // over all pieces
+  int64_t total_bytes = 0;  // over all pieces
 };
 
 // Resolves a checkpoint. Errors: kUnsupported for the model type or an encoding (names type or tensor, lists what is

@@ -18,7 +18,9 @@ class FakeCheckpoint {
     checkpoint_.folder = "fake";
     checkpoint_.config = ParseJson(R"({"model_type":"llama","vocab_size":96,"hidden_size":64,"num_hidden_layers":2,
         "num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":128,"rms_norm_eps":1e-5,
-        "tie_word_embeddings":false,"max_position_embeddings":256})", "test").value();
+        "tie_word_embeddings":false,"max_position_embeddings":256})",
+                                   "test")
+                             .value();
     checkpoint_.tensors.AddFile({.path = "fake/model.safetensors", .bytes = int64_t{1} << 40});
     Add("model.embed_tokens.weight", {kVocab, kDim});
     for (int layer = 0; layer < 2; ++layer) {
@@ -38,7 +40,8 @@ class FakeCheckpoint {
   }
 
   void Add(const std::string& name, std::vector<int64_t> shape, DType dtype = DType::kBF16) {
-    TensorInfo tensor{.name = name, .dtype = dtype, .shape = shape, .file = 0, .offset = next_, .bytes = DTypeBytes(dtype)};
+    TensorInfo tensor{
+        .name = name, .dtype = dtype, .shape = shape, .file = 0, .offset = next_, .bytes = DTypeBytes(dtype)};
     for (const int64_t n : shape) tensor.bytes *= n;
     next_ += tensor.bytes;
     tensors_.push_back(tensor);
@@ -56,7 +59,8 @@ class FakeCheckpoint {
   }
 
   // Replaces a float linear by an affine one.
-  void Quantise(const std::string& module, int64_t rows, int64_t cols, int64_t bits, int64_t group, DType scales = DType::kBF16) {
+  void Quantise(const std::string& module, int64_t rows, int64_t cols, int64_t bits, int64_t group,
+                DType scales = DType::kBF16) {
     Remove(module + ".weight");
     Add(module + ".weight", {rows, cols * bits / 32}, DType::kU32);
     Add(module + ".scales", {rows, cols / group}, scales);
@@ -73,7 +77,8 @@ void ExpectRefused(FakeCheckpoint& fake, StatusCode code, std::initializer_list<
   const Result<ModelLayout> refused = fake.Resolve();
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), code) << refused.status().message();
-  for (const char* part : parts) EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().message();
+  for (const char* part : parts)
+    EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().message();
 }
 
 TEST(ModelLayout, CutsADenseModelIntoItsPieces) {
@@ -169,8 +174,10 @@ TEST(ModelLayout, RefusesQuantisationThatDoesNotFit) {
 
   FakeCheckpoint entry_disagrees;
   entry_disagrees.Quantise("model.layers.0.mlp.gate_proj", kFfn, kDim, 4, 64);
-  entry_disagrees.quantization().modules["model.layers.0.mlp.gate_proj"] = QuantSettings{.group_size = 32, .bits = 4, .mode = "affine"};
-  ExpectRefused(entry_disagrees, StatusCode::kDataLoss, {"model.layers.0.mlp.gate_proj.weight", "groups of 32", "in 64"});
+  entry_disagrees.quantization().modules["model.layers.0.mlp.gate_proj"] =
+      QuantSettings{.group_size = 32, .bits = 4, .mode = "affine"};
+  ExpectRefused(entry_disagrees, StatusCode::kDataLoss,
+                {"model.layers.0.mlp.gate_proj.weight", "groups of 32", "in 64"});
 
   FakeCheckpoint not_quantised;
   not_quantised.quantization().modules["model.layers.0.mlp.gate_proj"] = QuantSettings{};
@@ -190,8 +197,8 @@ TEST(ModelLayout, ListsTensorsThatNoRoleUses) {
   FakeCheckpoint fake;
   fake.Add("model.layers.0.self_attn.rotary_emb.inv_freq", {8}, DType::kF32);
   fake.Add("model.layers.7.mlp.up_proj.weight", {4, 4});
-  EXPECT_EQ(fake.Resolve().value().ignored,
-            (std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.7.mlp.up_proj.weight"}));
+  EXPECT_EQ(fake.Resolve().value().ignored, (std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq",
+                                                                      "model.layers.7.mlp.up_proj.weight"}));
 }
 
 }  // namespace

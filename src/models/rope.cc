@@ -15,7 +15,8 @@ double Llama3Inverse(const RopeParams& p, double inverse) {
   const double wavelength = 2 * kPi / inverse;
   if (wavelength < p.original_positions / p.high_freq_factor) return inverse;
   if (wavelength > p.original_positions / p.low_freq_factor) return inverse / p.factor;
-  const double smooth = (p.original_positions / wavelength - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
+  const double smooth =
+      (p.original_positions / wavelength - p.low_freq_factor) / (p.high_freq_factor - p.low_freq_factor);
   return (1 - smooth) * inverse / p.factor + smooth * inverse;
 }
 
@@ -49,7 +50,8 @@ double YarnScale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * 
 
 double YarnAttentionFactor(const RopeParams& p) {
   if (p.attention_factor > 0) return p.attention_factor;
-  if (p.mscale > 0 && p.mscale_all_dim > 0) return YarnScale(p.factor, p.mscale) / YarnScale(p.factor, p.mscale_all_dim);
+  if (p.mscale > 0 && p.mscale_all_dim > 0)
+    return YarnScale(p.factor, p.mscale) / YarnScale(p.factor, p.mscale_all_dim);
   return YarnScale(p.factor, 1);
 }
 
@@ -87,7 +89,8 @@ void RopeTable::Fill(int64_t position, int64_t length, float* cos, float* sin) {
     if (length != stretched_length_) {
       // NTK-aware scaling of the base with the sequence's length.
       const double dim = static_cast<double>(rotary_dim_);
-      const double stretch = params_.factor * static_cast<double>(length) / params_.original_positions - (params_.factor - 1);
+      const double stretch =
+          params_.factor * static_cast<double>(length) / params_.original_positions - (params_.factor - 1);
       Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), stretched_);
       stretched_length_ = length;
     }

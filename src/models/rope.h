@@ -19,8 +19,8 @@ class RopeTable {
   int64_t pairs() const { return static_cast<int64_t>(inverse_frequencies_.size()); }
 
   // Writes cos and sin of every pair at `position` [pairs], times the kind's attention factor. `length` is the sequence
-  // length that governs length-dependent kinds (dynamic): the whole prompt's for its tokens, position + 1 for generated ones.
-  // Not thread-safe: the frequencies of the last length are kept.
+  // length that governs length-dependent kinds (dynamic): the whole prompt's for its tokens, position + 1 for generated
+  // ones. Not thread-safe: the frequencies of the last length are kept.
   void Fill(int64_t position, int64_t length, float* cos, float* sin);
 
  private:
@@ -30,7 +30,7 @@ class RopeTable {
   int64_t rotary_dim_;
   float attention_factor_ = 1;
   std::vector<float> inverse_frequencies_;
-  std::vector<float> stretched_;            // dynamic: those of stretched_length_
+  std::vector<float> stretched_;  // dynamic: those of stretched_length_
   int64_t stretched_length_ = 0;
 };
 

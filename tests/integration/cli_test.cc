@@ -54,7 +54,8 @@ TEST(CommandLine, VersionNamesCompilerAndInstructionSets) {
 }
 
 TEST(CommandLine, EveryVerbHasHelp) {
-  for (const char* verb : {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity"}) {
+  for (const char* verb :
+       {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity"}) {
     const Ran ran = Nunspark(std::string(verb) + " --help");
     EXPECT_EQ(ran.code, 0) << verb;
     EXPECT_NE(ran.out.find("--help"), std::string::npos) << verb;
@@ -62,7 +63,8 @@ TEST(CommandLine, EveryVerbHasHelp) {
 }
 
 TEST(CommandLine, WrongArgumentsExitWith2AndUsage) {
-  for (const char* arguments : {"", "frobnicate", "generate", "generate model --no-such-flag", "generate model --max-tokens many", "pack onlyone"}) {
+  for (const char* arguments : {"", "frobnicate", "generate", "generate model --no-such-flag",
+                                "generate model --max-tokens many", "pack onlyone"}) {
     const Ran ran = Nunspark(arguments);
     EXPECT_EQ(ran.code, 2) << arguments;
     EXPECT_NE(ran.err.find("Usage:"), std::string::npos) << arguments << "\n" << ran.err;
@@ -91,11 +93,13 @@ TEST(CommandLine, NgramWithAnotherDrafterIsRefusedFirst) {
 }
 
 TEST(Generate, WritesTheTextAndANewLineToStdoutAndNoticesToStderr) {
-  const Ran ran = Nunspark("generate " + Demo() + " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 24 --kv f32");
+  const Ran ran =
+      Nunspark("generate " + Demo() + " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 24 --kv f32");
   EXPECT_EQ(ran.code, 0) << ran.err;
   const Json golden = ParseJson(ReadWholeFile(Demo() + "/golden.json").value(), "golden").value();
   std::vector<int32_t> ids;
-  for (const Json& id : golden.Find("cases")->as_array()[0].Find("greedy_ids")->as_array()) ids.push_back(static_cast<int32_t>(id.as_int()));
+  for (const Json& id : golden.Find("cases")->as_array()[0].Find("greedy_ids")->as_array())
+    ids.push_back(static_cast<int32_t>(id.as_int()));
   ids.resize(24);
   EXPECT_EQ(ran.out, ModelFiles::Open(Demo()).value()->Decode(ids, true).value() + "\n");
   EXPECT_NE(ran.err.find("Prompt -> 19 tokens\n"), std::string::npos) << ran.err;
@@ -112,7 +116,8 @@ TEST(Generate, PromptComesFromTextFileIdsOrStdin) {
   EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt 'Tell me a story.' --prompt-ids 1,2,3" + tail).out, text);
   const Json by_text = JsonOf(Nunspark("generate " + Demo() + " --json --prompt 'Tell me a story.'" + tail));
   std::string ids;
-  for (const Json& id : by_text.Find("prompt_ids")->as_array()) ids += (ids.empty() ? "" : ",") + std::to_string(id.as_int());
+  for (const Json& id : by_text.Find("prompt_ids")->as_array())
+    ids += (ids.empty() ? "" : ",") + std::to_string(id.as_int());
   EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt-ids " + ids + tail).out, text);
   std::ofstream(temp.path() + "/ids.txt") << ids;
   EXPECT_EQ(Nunspark("generate " + Demo() + " --prompt-ids-file " + temp.path() + "/ids.txt" + tail).out, text);
@@ -123,11 +128,12 @@ TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
   for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "timings", "memory", "io", "cache", "bound"}) {
     EXPECT_NE(json.Find(key), nullptr) << key;
   }
-  for (const char* key : {"load_s", "prompt_s", "prompt_tokens", "first_token_s", "decode_s", "decode_tokens", "decode_tok_per_s",
-                          "decode_tok_per_s_second_half"}) {
+  for (const char* key : {"load_s", "prompt_s", "prompt_tokens", "first_token_s", "decode_s", "decode_tokens",
+                          "decode_tok_per_s", "decode_tok_per_s_second_half"}) {
     EXPECT_NE(json.Find("timings")->Find(key), nullptr) << key;
   }
-  for (const char* key : {"peak_bytes", "plan_bytes", "budget_bytes"}) EXPECT_NE(json.Find("memory")->Find(key), nullptr) << key;
+  for (const char* key : {"peak_bytes", "plan_bytes", "budget_bytes"})
+    EXPECT_NE(json.Find("memory")->Find(key), nullptr) << key;
   for (const char* key : {"bytes_read", "bytes_per_token", "stall_share", "bandwidth_achieved", "bandwidth_probed"}) {
     EXPECT_NE(json.Find("io")->Find(key), nullptr) << key;
   }
@@ -141,12 +147,14 @@ TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
 TEST(Generate, MetricsHaveTheContractsLayout) {
   const Ran ran = Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 8 --metrics --budget 3.7MB");
   EXPECT_EQ(ran.code, 0) << ran.err;
-  for (const char* line : {"\n\n--- metrics ---\n", "\nbudget                : 3\\.7MB  \\(0\\.00 GB\\)\n",
-                           "\ngenerated tokens      : \\d+ in \\d+\\.\\ds  \\(\\d+\\.\\d\\d tok/s, prefetch=on\\)\n",
-                           "\npeak unified memory   : \\d+\\.\\d\\d GB\n", "\nresident weight peak  : \\d+\\.\\d\\d GB  \\(of \\d+\\.\\d\\d GB model\\)\n",
-                           "\ncache hits / misses   : \\d+ / \\d+\n", "\nkv-budget             : 1TB  \\(1000\\.00 GB\\)\n",
-                           "\nkv resident peak      : \\d+\\.\\d\\d GB\n", "\nkv hits / misses      : \\d+ / \\d+\n",
-                           "\nbytes / token         : ", "\nstall share           : ", "\nread bandwidth        : "}) {
+  for (const char* line :
+       {"\n\n--- metrics ---\n", "\nbudget                : 3\\.7MB  \\(0\\.00 GB\\)\n",
+        "\ngenerated tokens      : \\d+ in \\d+\\.\\ds  \\(\\d+\\.\\d\\d tok/s, prefetch=on\\)\n",
+        "\npeak unified memory   : \\d+\\.\\d\\d GB\n",
+        "\nresident weight peak  : \\d+\\.\\d\\d GB  \\(of \\d+\\.\\d\\d GB model\\)\n",
+        "\ncache hits / misses   : \\d+ / \\d+\n", "\nkv-budget             : 1TB  \\(1000\\.00 GB\\)\n",
+        "\nkv resident peak      : \\d+\\.\\d\\d GB\n", "\nkv hits / misses      : \\d+ / \\d+\n",
+        "\nbytes / token         : ", "\nstall share           : ", "\nread bandwidth        : "}) {
     EXPECT_TRUE(std::regex_search(ran.out, std::regex(line))) << line << "\n" << ran.out;
   }
 }
@@ -155,16 +163,34 @@ TEST(Generate, MetricsHaveTheContractsLayout) {
 TEST(Generate, FlagsThatChangeNothingChangeNothing) {
   const std::string base = "generate " + Demo() + " --prompt Hello --max-tokens 10";
   const std::string text = Nunspark(base).out;
-  for (const char* flags : {"--no-prefetch", "--io-threads 4", "--warm-window 3", "--kv-budget 1GB", "--kv-group-size 32", "--no-wire",
-                            "--compact-scatter", "--eval-window 3", "--no-expert-prefetch", "--expert-prefetch", "--lookahead",
-                            "--no-lookahead", "--accept-top-k 1", "--num-draft-tokens 4", "--ngram-max 2", "--no-ngram-adaptive",
-                            "--expert-cache-frac 0.5", "--budget AUTO", "--budget 3MB", "--threads 1", "--io pread", "--prefill-chunk 2"}) {
+  for (const char* flags : {"--no-prefetch",
+                            "--io-threads 4",
+                            "--warm-window 3",
+                            "--kv-budget 1GB",
+                            "--kv-group-size 32",
+                            "--no-wire",
+                            "--compact-scatter",
+                            "--eval-window 3",
+                            "--no-expert-prefetch",
+                            "--expert-prefetch",
+                            "--lookahead",
+                            "--no-lookahead",
+                            "--accept-top-k 1",
+                            "--num-draft-tokens 4",
+                            "--ngram-max 2",
+                            "--no-ngram-adaptive",
+                            "--expert-cache-frac 0.5",
+                            "--budget AUTO",
+                            "--budget 3MB",
+                            "--threads 1",
+                            "--io pread",
+                            "--prefill-chunk 2"}) {
     const Ran ran = Nunspark(base + " " + flags);
     EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
     EXPECT_EQ(ran.out, text) << flags;
   }
-  for (const char* flags : {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2", "--expert-trace t",
-                            "--kv-budget 1"}) {
+  for (const char* flags : {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2",
+                            "--expert-trace t", "--kv-budget 1"}) {
     ExpectError(Nunspark(base + " " + flags), {"not built yet"});
   }
 }
@@ -210,12 +236,14 @@ TEST(Inspect, SaysWhatABudgetWouldHold) {
 TEST(Memory, StaysInsideALimitOfItsPlanPlus16MB) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
   if (geteuid() != 0) GTEST_SKIP() << "needs root to make a memory limit";
-  const std::string arguments = "generate " + Demo() + " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 96 --budget 3.7MB --json";
+  const std::string arguments =
+      "generate " + Demo() +
+      " --prompt 'Tell me a story about a cat and a ball.' --max-tokens 96 --budget 3.7MB --json";
   const Json free_run = JsonOf(Nunspark(arguments));
   const int64_t plan = free_run.Find("memory")->Find("plan_bytes")->as_int();
   std::string out, err;
-  const int code = RunShell(SharedPath("rig/limit") + " --mem " + std::to_string(plan + 16'000'000) + " --evict " + Demo() + " -- " + kBinary +
-                                " " + arguments,
+  const int code = RunShell(SharedPath("rig/limit") + " --mem " + std::to_string(plan + 16'000'000) + " --evict " +
+                                Demo() + " -- " + kBinary + " " + arguments,
                             &out, &err);
   EXPECT_EQ(code, 0) << err;
   const size_t line = err.rfind("\n{");

@@ -1,4 +1,5 @@
-// The promise "exact": the same logits, bit for bit, whatever the budget, drive, threads, chunks, layout or instruction set.
+// The promise "exact": the same logits, bit for bit, whatever the budget, drive, threads, chunks, layout or instruction
+// set.
 
 #include <cstdlib>
 #include <cstring>
@@ -39,8 +40,8 @@ Output RunModel(const std::string& folder, EngineOptions options) {
   if (runner.session == nullptr) return output;
   output.prompt = runner.Logits(PromptOf(runner.files->vocab_size()));
   const size_t vocab = static_cast<size_t>(runner.files->vocab_size());
-  runner.Greedy({output.prompt.end() - static_cast<ptrdiff_t>(vocab), output.prompt.end()}, kGreedySteps, &output.greedy, nullptr,
-                &output.steps);
+  runner.Greedy({output.prompt.end() - static_cast<ptrdiff_t>(vocab), output.prompt.end()}, kGreedySteps,
+                &output.greedy, nullptr, &output.steps);
   // Checklist item 23: what is resident stays within the budget.
   EXPECT_LE(runner.engine->stats().cache.resident_peak_bytes, runner.engine->plan().budget);
   return output;
@@ -55,7 +56,8 @@ void ExpectSame(const Output& found, const Output& want, const std::string& what
   EXPECT_TRUE(SameBits(found.prompt, want.prompt)) << what;
   EXPECT_EQ(found.greedy, want.greedy) << what;
   ASSERT_EQ(found.steps.size(), want.steps.size()) << what;
-  for (size_t i = 0; i < want.steps.size(); ++i) EXPECT_TRUE(SameBits(found.steps[i], want.steps[i])) << what << ", step " << i;
+  for (size_t i = 0; i < want.steps.size(); ++i)
+    EXPECT_TRUE(SameBits(found.steps[i], want.steps[i])) << what << ", step " << i;
 }
 
 // Logits straight from a source that holds everything, without engine, cache or budget.
@@ -66,22 +68,28 @@ std::vector<float> ResidentLogits(const std::string& folder) {
   const std::unique_ptr<WeightSource> source = CreateResidentSource(files->layout(), index, std::move(queue)).value();
   const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(1).value();
   const std::unique_ptr<Model> model = Model::Create(files->layout(), *pool, 128).value();
-  const std::unique_ptr<KvPool> kv = KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, 128).value();
+  const std::unique_ptr<KvPool> kv =
+      KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, 128).value();
   KvSequence sequence(*kv);
   const std::vector<int32_t> prompt = PromptOf(files->vocab_size());
   EXPECT_TRUE(sequence.Reserve(static_cast<int64_t>(prompt.size())).ok());
   Batch batch{.rows = {}, .sequences = {&sequence}, .logit_rows = {}};
   for (int32_t i = 0; i < static_cast<int32_t>(prompt.size()); ++i) {
-    batch.rows.push_back({.token = prompt[static_cast<size_t>(i)], .position = i, .sequence = 0,
+    batch.rows.push_back({.token = prompt[static_cast<size_t>(i)],
+                          .position = i,
+                          .sequence = 0,
                           .rope_length = static_cast<int32_t>(prompt.size())});
     batch.logit_rows.push_back(i);
   }
   std::vector<float> logits;
   const size_t vocab = static_cast<size_t>(files->vocab_size());
-  EXPECT_TRUE(model->Forward(batch, *source, [&](int32_t, int32_t count, const float* rows) {
-                     logits.insert(logits.end(), rows, rows + static_cast<size_t>(count) * vocab);
-                     return Status();
-                   }).ok());
+  EXPECT_TRUE(model
+                  ->Forward(batch, *source,
+                            [&](int32_t, int32_t count, const float* rows) {
+                              logits.insert(logits.end(), rows, rows + static_cast<size_t>(count) * vocab);
+                              return Status();
+                            })
+                  .ok());
   return logits;
 }
 
@@ -104,7 +112,7 @@ TEST_P(Gates, EveryBudgetFromTheFloorGivesTheSameBitsAsEverythingResident) {
     const Runner runner = Runner::Open(folder_, {.context = 128});
     ASSERT_TRUE(runner.engine != nullptr);
     floor = runner.engine->plan().floor;
-    all = runner.engine->plan().budget;   // an ample budget is cut down to what the model needs
+    all = runner.engine->plan().budget;  // an ample budget is cut down to what the model needs
   }
   ASSERT_LE(floor, all);
   constexpr int kSteps = 6;
@@ -154,19 +162,21 @@ TEST_P(Gates, PackedGivesTheSameBitsAsUnpacked) {
     floor = runner.engine->plan().floor;
   }
   ExpectSame(RunModel(pack, {.budget_bytes = floor}), base_, "pack at the floor");
-  ExpectSame(RunModel(pack, {.budget_bytes = floor, .io = IoChoice::kPread, .direct_io = false}), base_, "pack at the floor, pread");
+  ExpectSame(RunModel(pack, {.budget_bytes = floor, .io = IoChoice::kPread, .direct_io = false}), base_,
+             "pack at the floor, pread");
 }
 
 // The kernel table is chosen once a process, so each runs in its own.
 TEST_P(Gates, EveryInstructionSetGivesTheSameBits) {
   const TempFolder temp;
   std::string ids;
-  for (const int32_t id : PromptOf(Runner::Open(folder_, {.context = 128}).files->vocab_size())) ids += std::to_string(id) + ",";
+  for (const int32_t id : PromptOf(Runner::Open(folder_, {.context = 128}).files->vocab_size()))
+    ids += std::to_string(id) + ",";
   for (const KernelTable* table : AvailableKernels()) {
     const std::string out = temp.path() + "/" + table->name + ".safetensors";
     std::string err;
-    ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ + " --prompt-ids " + ids +
-                           " --greedy " + std::to_string(kGreedySteps) + " --out " + out,
+    ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ +
+                           " --prompt-ids " + ids + " --greedy " + std::to_string(kGreedySteps) + " --out " + out,
                        nullptr, &err),
               0)
         << err;
@@ -174,7 +184,8 @@ TEST_P(Gates, EveryInstructionSetGivesTheSameBits) {
     EXPECT_EQ(ReadI32(out, "greedy"), base_.greedy) << table->name;
   }
   std::string err;
-  EXPECT_EQ(RunShell(std::string("NUNSPARK_ISA=mmx ") + NUNSPARK_BINARY + " logits " + folder_ + " --prompt-ids 1 --out " + temp.path() + "/x",
+  EXPECT_EQ(RunShell(std::string("NUNSPARK_ISA=mmx ") + NUNSPARK_BINARY + " logits " + folder_ +
+                         " --prompt-ids 1 --out " + temp.path() + "/x",
                      nullptr, &err),
             1);
   EXPECT_NE(err.find("mmx"), std::string::npos) << err;
@@ -182,16 +193,18 @@ TEST_P(Gates, EveryInstructionSetGivesTheSameBits) {
 
 std::vector<std::string> Folders() {
   std::vector<std::string> names = {"demo-moe-4bit", "demo-draft-4bit"};
-  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens"))) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens")))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()), [](const testing::TestParamInfo<std::string>& folder) {
-  std::string name = folder.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()),
+                         [](const testing::TestParamInfo<std::string>& folder) {
+                           std::string name = folder.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace nunspark::test

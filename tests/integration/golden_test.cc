@@ -28,7 +28,8 @@ void CheckGolden(const std::string& folder, double absolute_tolerance = 0) {
   }
   const double tolerance = absolute_tolerance > 0 ? absolute_tolerance : 2e-4 * largest;
   EXPECT_LE(worst, tolerance);
-  testing::Test::RecordProperty(std::filesystem::path(folder).filename().string() + "_max_error", std::to_string(worst));
+  testing::Test::RecordProperty(std::filesystem::path(folder).filename().string() + "_max_error",
+                                std::to_string(worst));
 
   std::vector<int32_t> greedy;
   const size_t vocab = static_cast<size_t>(runner.files->vocab_size());
@@ -47,8 +48,9 @@ TEST(Golden, EveryTypeOfTheCompactSet) {
 
 TEST(Golden, FullFloatSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  for (const char* name : {"llama", "llama_hd32", "llama_linear", "llama_llama3rope", "llama_yarn", "qwen2", "qwen2_tied", "qwen3",
-                           "qwen3_tied", "qwen3_moe", "qwen3_moe_dense0", "qwen3_moe_mixed", "qwen3_moe_stacked"}) {
+  for (const char* name :
+       {"llama", "llama_hd32", "llama_linear", "llama_llama3rope", "llama_yarn", "qwen2", "qwen2_tied", "qwen3",
+        "qwen3_tied", "qwen3_moe", "qwen3_moe_dense0", "qwen3_moe_mixed", "qwen3_moe_stacked"}) {
     CheckGolden(SharedPath("goldens/float/") + name);
   }
   CheckGolden(SharedPath("goldens/float/llama_tied_bias"), 1e-3);
@@ -56,8 +58,9 @@ TEST(Golden, FullFloatSet) {
 
 TEST(Golden, FullQuantisedSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  for (const char* name : {"llama_4bit_bias", "llama_4bit_f16", "llama_4bit_f32", "llama_4bit_g32", "llama_4bit_g64", "llama_4bit_tied",
-                           "llama_8bit_g64", "llama_mixed_noentry", "qwen3_moe_4bit_g64", "qwen3_moe_8bit_g32"}) {
+  for (const char* name :
+       {"llama_4bit_bias", "llama_4bit_f16", "llama_4bit_f32", "llama_4bit_g32", "llama_4bit_g64", "llama_4bit_tied",
+        "llama_8bit_g64", "llama_mixed_noentry", "qwen3_moe_4bit_g64", "qwen3_moe_8bit_g32"}) {
     CheckGolden(SharedPath("goldens/quant/") + name);
   }
 }

@@ -47,8 +47,8 @@ void CheckGreedyCases(const std::string& folder, int max_new) {
 
     std::string streamed;
     const std::unique_ptr<ModelFiles::TextStream> stream = runner.files->NewTextStream().value();
-    const Result<GenerateResult> result =
-        runner.session->Generate(prompt, {.max_tokens = max_new, .sampling = {}, .ignore_eos = false}, [&](int32_t token) {
+    const Result<GenerateResult> result = runner.session->Generate(
+        prompt, {.max_tokens = max_new, .sampling = {}, .ignore_eos = false}, [&](int32_t token) {
           streamed += stream->Push(token);
           return true;
         });
@@ -111,7 +111,8 @@ void CheckPerplexity(const std::string& folder, LastWindow reference_window) {
             0)
       << err;
   const Json json = ParseJson(out, "output").value();
-  const Nll whole = reference_window == LastWindow::kKeep ? NllOf(runner, text, 512, LastWindow::kDropIncomplete) : reference;
+  const Nll whole =
+      reference_window == LastWindow::kKeep ? NllOf(runner, text, 512, LastWindow::kDropIncomplete) : reference;
   EXPECT_EQ(json.Find("predicted")->as_int(), whole.count);
   EXPECT_NEAR(json.Find("mean_nll")->as_double(), whole.mean(), 1e-6);
 }

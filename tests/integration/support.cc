@@ -26,13 +26,17 @@ std::vector<T> ReadTensor(const std::string& path, const std::string& name, DTyp
   std::vector<T> values(static_cast<size_t>(tensor->bytes) / sizeof(T));
   Result<File> file = File::OpenRead(path);
   EXPECT_TRUE(file.ok());
-  EXPECT_TRUE(file->ReadAt(tensor->offset, {reinterpret_cast<uint8_t*>(values.data()), static_cast<size_t>(tensor->bytes)}).ok());
+  EXPECT_TRUE(
+      file->ReadAt(tensor->offset, {reinterpret_cast<uint8_t*>(values.data()), static_cast<size_t>(tensor->bytes)})
+          .ok());
   return values;
 }
 
 }  // namespace
 
-std::string DataPath(const std::string& relative) { return std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/" + relative; }
+std::string DataPath(const std::string& relative) {
+  return std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/" + relative;
+}
 
 std::string ModelPath(const std::string& name) { return std::string(NUNSPARK_SOURCE_DIR) + "/models/" + name; }
 
@@ -69,7 +73,8 @@ std::vector<float> Runner::Logits(const std::vector<int32_t>& tokens) {
   const size_t vocab = static_cast<size_t>(files->vocab_size());
   std::vector<float> all(tokens.size() * vocab, std::numeric_limits<float>::quiet_NaN());
   const Status status = session->Logits(tokens, [&](int64_t first, int64_t count, const float* logits) {
-    std::copy_n(logits, static_cast<size_t>(count) * vocab, all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(first) * vocab));
+    std::copy_n(logits, static_cast<size_t>(count) * vocab,
+                all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(first) * vocab));
     return Status();
   });
   EXPECT_TRUE(status.ok()) << status.message();

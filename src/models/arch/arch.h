@@ -14,8 +14,10 @@
 namespace nunspark::arch {
 
 // Tensors of the plain pre-norm block, as most dense decoders publish them.
-inline constexpr TensorSpec kEmbed{Role::kEmbed, Place::kModel, TensorKind::kLinear, "embed_tokens", Dim::kVocab, Dim::kModel};
-inline constexpr TensorSpec kFinalNorm{Role::kFinalNorm, Place::kModel, TensorKind::kVector, "norm", Dim::kModel, Dim::kModel};
+inline constexpr TensorSpec kEmbed{Role::kEmbed,   Place::kModel, TensorKind::kLinear,
+                                   "embed_tokens", Dim::kVocab,   Dim::kModel};
+inline constexpr TensorSpec kFinalNorm{Role::kFinalNorm, Place::kModel, TensorKind::kVector,
+                                       "norm",           Dim::kModel,   Dim::kModel};
 inline constexpr TensorSpec kHead{Role::kHead, Place::kModel, TensorKind::kLinear, "lm_head", Dim::kVocab, Dim::kModel};
 
 constexpr TensorSpec LayerNorm(Role role, std::string_view name) {
@@ -46,7 +48,7 @@ inline constexpr std::array kDecoderConfig{
     ConfigKey{"hidden_size", HParamField::kModelDim, ConfigRule::kRequired},
     ConfigKey{"num_hidden_layers", HParamField::kLayers, ConfigRule::kRequired},
     ConfigKey{"num_attention_heads", HParamField::kHeads, ConfigRule::kRequired},
-    ConfigKey{"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},   // absent: as many as heads
+    ConfigKey{"num_key_value_heads", HParamField::kKvHeads, ConfigRule::kDefault},  // absent: as many as heads
     ConfigKey{"intermediate_size", HParamField::kFfnDim, ConfigRule::kRequired},
     ConfigKey{"rms_norm_eps", HParamField::kRmsEpsilon, ConfigRule::kRequired},
     ConfigKey{"tie_word_embeddings", HParamField::kTied, ConfigRule::kDefault},

@@ -5,13 +5,15 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr auto kConfig = Join(kDecoderConfig, std::array{
-    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},              // absent: hidden_size / heads
-    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 10000},
-    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault},
-    ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
-    ConfigKey{"mlp_bias", HParamField::kMlpBias, ConfigRule::kDefault},
-});
+constexpr auto kConfig =
+    Join(kDecoderConfig,
+         std::array{
+             ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},  // absent: hidden_size / heads
+             ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 10000},
+             ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault},
+             ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
+             ConfigKey{"mlp_bias", HParamField::kMlpBias, ConfigRule::kDefault},
+         });
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -37,8 +39,12 @@ NUNSPARK_ARCH(llama){
     .tensors = kTensors,
     .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {.qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
-              .residual = Residual::kPreNorm, .ffn = Ffn::kDense, .activation = Activation::kSwiGlu},
+    .block = {.qk_norm = QkNorm::kNone,
+              .rope = RopeForm::kHalves,
+              .norm = Norm::kRms,
+              .residual = Residual::kPreNorm,
+              .ffn = Ffn::kDense,
+              .activation = Activation::kSwiGlu},
 };
 static_assert(Valid(kArch_llama));
 

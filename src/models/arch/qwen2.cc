@@ -5,14 +5,16 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr auto kConfig = Join(kDecoderConfig, std::array{
-    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
-    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 1000000},
-    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault, 32768},
-    ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
-    ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
-    ConfigKey{"max_window_layers", HParamField::kMaxWindowLayers, ConfigRule::kDefault, 28},
-});
+constexpr auto kConfig =
+    Join(kDecoderConfig,
+         std::array{
+             ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},  // absent: hidden_size / heads
+             ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kDefault, 1000000},
+             ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kDefault, 32768},
+             ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
+             ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
+             ConfigKey{"max_window_layers", HParamField::kMaxWindowLayers, ConfigRule::kDefault, 28},
+         });
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -38,8 +40,12 @@ NUNSPARK_ARCH(qwen2){
     .tensors = kTensors,
     .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {.qk_norm = QkNorm::kNone, .rope = RopeForm::kHalves, .norm = Norm::kRms,
-              .residual = Residual::kPreNorm, .ffn = Ffn::kDense, .activation = Activation::kSwiGlu,
+    .block = {.qk_norm = QkNorm::kNone,
+              .rope = RopeForm::kHalves,
+              .norm = Norm::kRms,
+              .residual = Residual::kPreNorm,
+              .ffn = Ffn::kDense,
+              .activation = Activation::kSwiGlu,
               .window = Window::kByLayer},
 };
 static_assert(Valid(kArch_qwen2));

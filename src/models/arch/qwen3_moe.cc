@@ -5,19 +5,21 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr auto kConfig = Join(kDecoderConfig, std::array{
-    ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},   // absent: hidden_size / heads
-    ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kRequired},
-    ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kRequired},
-    ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
-    ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
-    ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
-    ConfigKey{"num_experts", HParamField::kExperts, ConfigRule::kRequired},
-    ConfigKey{"num_experts_per_tok", HParamField::kExpertsPerToken, ConfigRule::kRequired},
-    ConfigKey{"moe_intermediate_size", HParamField::kExpertFfnDim, ConfigRule::kRequired},
-    ConfigKey{"norm_topk_prob", HParamField::kNormTopK, ConfigRule::kRequired},
-    ConfigKey{"decoder_sparse_step", HParamField::kSparseStep, ConfigRule::kDefault, 1},
-});
+constexpr auto kConfig =
+    Join(kDecoderConfig,
+         std::array{
+             ConfigKey{"head_dim", HParamField::kHeadDim, ConfigRule::kDefault},  // absent: hidden_size / heads
+             ConfigKey{"rope_theta", HParamField::kRopeTheta, ConfigRule::kRequired},
+             ConfigKey{"max_position_embeddings", HParamField::kMaxPositions, ConfigRule::kRequired},
+             ConfigKey{"attention_bias", HParamField::kAttentionBias, ConfigRule::kDefault},
+             ConfigKey{"use_sliding_window", HParamField::kUseSlidingWindow, ConfigRule::kDefault},
+             ConfigKey{"sliding_window", HParamField::kSlidingWindow, ConfigRule::kDefault},
+             ConfigKey{"num_experts", HParamField::kExperts, ConfigRule::kRequired},
+             ConfigKey{"num_experts_per_tok", HParamField::kExpertsPerToken, ConfigRule::kRequired},
+             ConfigKey{"moe_intermediate_size", HParamField::kExpertFfnDim, ConfigRule::kRequired},
+             ConfigKey{"norm_topk_prob", HParamField::kNormTopK, ConfigRule::kRequired},
+             ConfigKey{"decoder_sparse_step", HParamField::kSparseStep, ConfigRule::kDefault, 1},
+         });
 
 constexpr TensorSpec kTensors[] = {
     kEmbed,
@@ -49,9 +51,14 @@ NUNSPARK_ARCH(qwen3_moe){
     .tensors = kTensors,
     .experts = {.stacked = "mlp.switch_mlp", .unstacked = "mlp.experts"},
     .ignored = kIgnoredBuffers,
-    .block = {.qk_norm = QkNorm::kPerHead, .rope = RopeForm::kHalves, .norm = Norm::kRms,
-              .residual = Residual::kPreNorm, .ffn = Ffn::kMoe, .activation = Activation::kSwiGlu,
-              .router = Router::kSoftmaxThenTopK, .window = Window::kEveryLayer},
+    .block = {.qk_norm = QkNorm::kPerHead,
+              .rope = RopeForm::kHalves,
+              .norm = Norm::kRms,
+              .residual = Residual::kPreNorm,
+              .ffn = Ffn::kMoe,
+              .activation = Activation::kSwiGlu,
+              .router = Router::kSoftmaxThenTopK,
+              .window = Window::kEveryLayer},
 };
 static_assert(Valid(kArch_qwen3_moe));
 
