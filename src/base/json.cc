@@ -60,9 +60,9 @@ class TreeBuilder {
     return Malformed(what_, "unknown kind of value");
   }
 
-  // Reads a whole number token; `token` may have white space or a delimiter after it.
+  // Reads a whole number token; `token` may have white space after it.
   Status Number(std::string_view token, Json& out) {
-    token = token.substr(0, token.find_first_not_of("+-.0123456789eE"));
+    token = token.substr(0, token.find_last_not_of(" \t\r\n") + 1);
     if (!ValidNumber(token)) return Malformed(what_, fmt::format("'{}' is no number", token.substr(0, 40)));
     const char* const end = token.data() + token.size();
     if (token.find_first_of(".eE") == std::string_view::npos) {

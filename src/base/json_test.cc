@@ -26,10 +26,18 @@ TEST(Json, RefusesEveryTruncation) {
 }
 
 TEST(Json, RefusesMalformedDocuments) {
-  for (const char* text : {"", " ", "1 2", "{} {}", "[1,]", "[01]", "[1.]", "[-]", "[nul]", "[tru e]", "{\"a\"}",
-                           "{a:1}", "[\"\x01\"]", "[\"\\x\"]", "[+1]", "[.5]", "[1e]", "[NaN]"}) {
+  for (const char* text :
+       {"",        " ",       "1 2",       "{} {}",      "[1,]",      "[01]",    "[1.]",    "[-]",    "[nul]",
+        "[tru e]", "{\"a\"}", "{a:1}",     "[\"\x01\"]", "[\"\\x\"]", "[+1]",    "[.5]",    "[1e]",   "[NaN]",
+        "[1f]",    "[1 2]",   "[12\"a\"]", "{\"a\":1x}", "[1\x02]",   "[true1]", "[truex]", "[null0]"}) {
     EXPECT_FALSE(ParseJson(text, "test").ok()) << text;
   }
+}
+
+TEST(Json, TakesWhiteSpaceAroundEverything) {
+  const Result<Json> parsed = ParseJson(" [ 1 , -2.5\t,\r\n true\n, null ,\"a\" , { \"b\" : 3 \r} ] \n", "test");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(WriteJson(*parsed), R"([1,-2.5,true,null,"a",{"b":3}])");
 }
 
 TEST(Json, RefusesDeepNesting) {
