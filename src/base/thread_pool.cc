@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/cpu_count.h"
 #include "base/spin.h"
+#include "base/thread_signals.h"
 
 namespace nunspark {
 namespace {
@@ -15,8 +17,8 @@ namespace {
 constexpr int kSpins = 2000;
 
 // Spins, then sleeps, until the value is no longer `old`.
-uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
+uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old, int spins) {
+  for (int i = 0; i < spins; ++i) {
     const uint32_t now = value.load(std::memory_order_acquire);
     if (now != old) return now;
     SpinPause();
@@ -33,6 +35,10 @@ uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
 Result<std::unique_ptr<ThreadPool>> ThreadPool::Create(int threads) {
   CHECK(threads >= 1);
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
+  // A spinning thread that shares its CPU with the one it waits for only delays it.
+  pool->spins_ = threads <= DefaultThreads() ? kSpins : 0;
+  // Signals are for the threads that know what they interrupt.
+  const BlockedSignals blocked;
   for (int thread = 1; thread < threads; ++thread) {
     try {
       pool->workers_.emplace_back([raw = pool.get(), thread] { raw->WorkerLoop(thread); });
@@ -61,13 +67,13 @@ void ThreadPool::Run(int64_t count, int64_t grain, Invoke invoke, const void* co
   epoch_.notify_all();
   RunShare(0);
   uint32_t left = unfinished_.load(std::memory_order_acquire);
-  while (left != 0) left = AwaitChange(unfinished_, left);
+  while (left != 0) left = AwaitChange(unfinished_, left, spins_);
 }
 
 void ThreadPool::WorkerLoop(int thread) {
   uint32_t seen = 0;
   while (true) {
-    seen = AwaitChange(epoch_, seen);
+    seen = AwaitChange(epoch_, seen, spins_);
     if (stopping_.load(std::memory_order_relaxed)) return;
     RunShare(thread);
     if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();

@@ -53,6 +53,7 @@ class ThreadPool {
   void RunShare(int thread) const;
 
   std::vector<std::thread> workers_;
+  int spins_ = 0;  // before a waiting thread sleeps
 
   // The job; written by the caller before epoch_ moves on.
   int64_t count_ = 0;

@@ -1,7 +1,10 @@
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -19,6 +22,38 @@ constexpr const char* kAbout =
     "Runs language models larger than memory by streaming their weights from the drive.\n"
     "Start with: nunspark generate MODEL_FOLDER --prompt \"Hello\" (add --budget 4GB to set the memory for weights).";
 
+constexpr const char* kOutputLost = "standard output cannot be written to any more";
+
+// Prints the one error line; returns the exit code. Messages quote what users and files say: control characters are
+// spelled out, so that they can neither end the line nor reach the terminal, and endless names are cut.
+int PrintError(std::string_view message) {
+  constexpr size_t kLongest = 2000;
+  std::string line = "Error: ";
+  for (const char c : message.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  if (message.size() > kLongest) line += "...";
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return 1;
+}
+
+// What is wrong when the first word is no verb.
+std::optional<std::string> UnknownVerb(const CLI::App& app, int argc, const char* const* argv) {
+  if (argc < 2 || argv[1][0] == '-') return std::nullopt;
+  std::string known;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == argv[1]) return std::nullopt;
+    known += (known.empty() ? "" : ", ") + verb->get_name();
+  }
+  return fmt::format("'{}' is not a verb; verbs: {}", argv[1], known);
+}
+
 // Our code reports failures as a Status; what still throws is the memory that the system refuses.
 Result<int> Guarded(const Action& action) {
   try {
@@ -33,6 +68,7 @@ Result<int> Guarded(const Action& action) {
 }  // namespace
 
 int RunCommandLine(int argc, const char* const* argv) {
+  InstallInterruptHandler();
   CLI::App app(kAbout, "nunspark");
   app.set_version_flag("--version", VersionText());
   app.require_subcommand(1);
@@ -43,21 +79,25 @@ int RunCommandLine(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // Help and version are "errors" of code 0 and go to stdout.
-    if (error.get_exit_code() == 0) return app.exit(error);
-    std::fprintf(stderr, "Error: %s\n", error.what());
+    if (error.get_exit_code() == 0) {
+      app.exit(error);
+      return std::cout.flush().good() ? 0 : PrintError(kOutputLost);
+    }
+    PrintError(UnknownVerb(app, argc, argv).value_or(error.what()));
     const auto chosen = app.get_subcommands();
     std::fputs((chosen.empty() ? &app : chosen.front())->help().c_str(), stderr);
     return 2;
   }
-  InstallInterruptHandler();
   const Result<int> code = Guarded(action);
-  if (code.ok()) return *code;
+  if (code.ok()) {
+    // What was printed must have arrived.
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? *code : PrintError(kOutputLost);
+  }
   if (code.status().code() == StatusCode::kCancelled && Interrupted()) {
     std::fputs("stopped\n", stderr);
     return kExitInterrupted;
   }
-  std::fprintf(stderr, "Error: %s\n", code.status().message().c_str());
-  return 1;
+  return PrintError(code.status().message());
 }
 
 }  // namespace nunspark::cli

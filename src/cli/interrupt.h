@@ -11,6 +11,15 @@ namespace nunspark::cli {
 void InstallInterruptHandler();
 bool Interrupted();
 
+// While it lives, Ctrl-C ends the program at once: for waiting on input, when there is nothing to clean up.
+class InterruptsExit {
+ public:
+  InterruptsExit();
+  ~InterruptsExit();
+  InterruptsExit(const InterruptsExit&) = delete;
+  InterruptsExit& operator=(const InterruptsExit&) = delete;
+};
+
 // While it lives, Ctrl-C cancels `session`.
 class InterruptsSession {
  public:

@@ -1,7 +1,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <limits>
 #include <memory>
 
 #include <fmt/format.h>
@@ -31,7 +33,7 @@ struct Flags {
   int32_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
-  uint64_t seed = 0;
+  std::string seed = "0";
   bool ignore_eos = false;
   bool no_chat_template = false;
   bool metrics = false;
@@ -95,6 +97,15 @@ Status CheckOriginalFlags(const Flags& flags) {
   return Status();
 }
 
+// The whole 64-bit range and nothing beyond it.
+Result<uint64_t> ParseSeed(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  return InvalidArgumentError(
+      fmt::format("--seed must be from 0 to {}, found '{}'", std::numeric_limits<uint64_t>::max(), text));
+}
+
 Result<std::string> ReadPromptText(const Flags& flags) {
   if (flags.prompt.text_given) return flags.prompt.text;
   if (!flags.prompt.file.empty())
@@ -113,6 +124,7 @@ Result<std::string> ReadPromptText(const Flags& flags) {
 
 // The prompt's ids: given ones, or the text as one user message through the chat template.
 Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& files) {
+  const InterruptsExit interrupts;  // a pipe may never end
   const bool ids_given = !flags.prompt.ids.empty() || !flags.prompt.ids_file.empty();
   if (ids_given && !flags.prompt.text_given && flags.prompt.file.empty()) return ReadPromptIds(flags.prompt);
   ASSIGN_OR_RETURN(std::string text, ReadPromptText(flags));
@@ -178,18 +190,20 @@ Result<int> Run(const Flags& flags) {
   if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
     return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
   }
+  ASSIGN_OR_RETURN(const uint64_t seed, ParseSeed(flags.seed));
   const GenerateOptions options{.max_tokens = static_cast<int32_t>(flags.max_tokens),
                                 .sampling = {.temperature = flags.temperature,
                                              .top_k = flags.top_k,
                                              .top_p = flags.top_p,
                                              .min_p = flags.min_p,
-                                             .seed = flags.seed},
+                                             .seed = seed},
                                 .ignore_eos = flags.ignore_eos};
 
   RunClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
-  engine_options.context = static_cast<int64_t>(prompt.size()) + flags.max_tokens;
+  // The last token is not processed, so it needs no position.
+  engine_options.context = static_cast<int64_t>(prompt.size()) + flags.max_tokens - 1;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const int64_t kv_budget, ParseSize(flags.kv_budget));
   if (engine->plan().kv > kv_budget) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -21,6 +23,10 @@ struct Flags {
 };
 
 Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& files) {
+  const InterruptsExit interrupts;  // a pipe may never end
+  if (!flags.prompt.text_given && flags.prompt.ids.empty() && flags.prompt.ids_file.empty()) {
+    return InvalidArgumentError("no prompt given; use --prompt TEXT, --prompt-ids 1,2,3 or --prompt-ids-file FILE");
+  }
   if (flags.prompt.text_given) return files.Encode(flags.prompt.text);
   return ReadPromptIds(flags.prompt);
 }
@@ -33,9 +39,15 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
   const int64_t tokens = static_cast<int64_t>(prompt.size());
-  options.context = tokens + flags.greedy;
+  // The last token is not processed, so it needs no position.
+  options.context = tokens + std::max<int64_t>(flags.greedy - 1, 0);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
+  std::error_code unknown;
+  if (std::filesystem::equivalent(std::filesystem::absolute(flags.out).parent_path(), flags.model, unknown)) {
+    return InvalidArgumentError(
+        fmt::format("--out {} lies in the model's own folder; write somewhere else", flags.out));
+  }
   ASSIGN_OR_RETURN(LogitsFile file, LogitsFile::Create(flags.out, tokens, files->vocab_size(), flags.greedy));
 
   const InterruptsSession interrupts(*session);

@@ -41,9 +41,12 @@ Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size) : options_(
 int32_t Sampler::Sample(const float* logits, const DrawKey& key) {
   if (options_.temperature <= 0) return static_cast<int32_t>(Kernels().argmax(logits, vocab_size_));
 
-  const float inverse = static_cast<float>(1 / options_.temperature);
+  // Relative to the best, so that no temperature, however small, overflows: the best is 0, the others at most that.
+  const double best_logit = logits[Kernels().argmax(logits, vocab_size_)];
   candidates_.clear();
-  for (int32_t token = 0; token < vocab_size_; ++token) candidates_.push_back({logits[token] * inverse, token});
+  for (int32_t token = 0; token < vocab_size_; ++token) {
+    candidates_.push_back({static_cast<float>((logits[token] - best_logit) / options_.temperature), token});
+  }
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.value != b.value ? a.value > b.value : a.token < b.token;
   };

@@ -59,6 +59,15 @@ TEST(Sampler, FiltersKeepExactlyTheirSet) {
   EXPECT_EQ(tokens({.temperature = 1}), (std::vector<int32_t>{0, 1, 2, 3}));
 }
 
+TEST(Sampler, AnyPositiveTemperatureIsFine) {
+  const std::vector<float> logits = {20, -3, 31, 30.5f};
+  for (const double temperature : {5e-324, 1e-38, 1e-30, 1e-6}) {
+    EXPECT_EQ(Shares({.temperature = temperature, .seed = 3}, logits),
+              (std::map<int32_t, double>{{2, Shares({.temperature = temperature}, logits)[2]}}));
+  }
+  EXPECT_EQ(Shares({.temperature = 1e30}, logits).size(), 4u);
+}
+
 TEST(Sampler, SameSeedSameDrawsOtherSeedOthers) {
   const std::vector<float> logits(1000, 0.0f);
   Sampler sampler({.temperature = 1}, 1000);

@@ -1,5 +1,6 @@
 #include "nunspark/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 
@@ -110,7 +111,8 @@ class SessionImpl : public Session {
 
  private:
   Status CheckLength(int64_t prompt, int64_t more) const {
-    if (prompt + more <= engine_.options_.context) return Status();
+    // The last token generated is not processed, so it needs no position.
+    if (prompt + std::max<int64_t>(more - 1, 0) <= engine_.options_.context) return Status();
     return InvalidArgumentError(fmt::format("{} prompt tokens and {} to generate do not fit the context of {}", prompt,
                                             more, engine_.options_.context));
   }

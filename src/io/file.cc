@@ -180,6 +180,11 @@ void AtomicFile::Discard() {
 Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   // Unique within the machine: other processes may be writing the same file.
   static std::atomic<unsigned> counter{0};
+  // The rename at the end would put a plain file in the place of a device, a pipe or a link.
+  struct stat existing {};
+  if (::lstat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+    return InvalidArgumentError(fmt::format("{} is there and is no regular file; name a new file", path));
+  }
   AtomicFile atomic;
   atomic.path_ = path;
   ASSIGN_OR_RETURN(atomic.file_, File::Create(fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++)));

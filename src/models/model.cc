@@ -368,6 +368,7 @@ Status Model::Head(const Batch& batch, WeightSource& weights, const float* x, co
       Norm(final_norm_, norm, x + row * h.model_dim, 1, s.normed + i * h.model_dim);
     }
     Project(head_, h.tied ? embed : norm, s.normed, count, s.logits);
+    RETURN_IF_ERROR(CheckFinite(batch, first, count));
     RETURN_IF_ERROR(sink(first, count, s.logits));
   }
   return Status();
@@ -375,6 +376,18 @@ Status Model::Head(const Batch& batch, WeightSource& weights, const float* x, co
 
 // ---- steps
 // -----------------------------------------------------------------------------------------------------------
+
+// A hidden state that is not finite makes every logit of its row so: the first one tells.
+Status Model::CheckFinite(const Batch& batch, int32_t first, int32_t count) const {
+  for (int32_t i = 0; i < count; ++i) {
+    if (std::isfinite(scratch_->logits[i * hparams().vocab_size])) continue;
+    const Row& row = batch.rows[static_cast<size_t>(batch.logit_rows[static_cast<size_t>(first + i)])];
+    return DataLossError(fmt::format(
+        "the logits at position {} are not finite numbers: the weights are damaged or config.json does not fit them",
+        row.position));
+  }
+  return Status();
+}
 
 void Model::FillRope(const Batch& batch) {
   const int64_t pairs = rope_.pairs();

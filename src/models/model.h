@@ -59,6 +59,7 @@ class Model {
   void RunExpert(const LayerPlan& plan, const Lease& expert);
   void Combine(int64_t rows, float* x);
 
+  Status CheckFinite(const Batch& batch, int32_t first, int32_t count) const;
   void FillRope(const Batch& batch);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
   void Rotate(int64_t rows, int64_t heads, float* heads_data);

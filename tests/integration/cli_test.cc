@@ -87,6 +87,45 @@ TEST(CommandLine, ErrorsAreOneLineThatNamesTheNextStep) {
   ExpectError(Nunspark("verify " + Demo()), {"manifest.json"});
 }
 
+// Devices, pipes and links are not replaced, nor are the model's own files.
+TEST(Logits, WritesOverRegularFilesOnly) {
+  const TempFolder temp;
+  const std::string start = "logits " + Demo() + " --prompt-ids 1,2 --out ";
+  std::filesystem::create_symlink("elsewhere", temp.path() + "/link");
+  ExpectError(Nunspark(start + temp.path() + "/link"), {"no regular file"});
+  ExpectError(Nunspark(start + temp.path()), {"no regular file"});
+  ExpectError(Nunspark(start + "/dev/stdin"), {"no regular file"});
+  ExpectError(Nunspark(start + Demo() + "/config.json"), {"own folder"});
+  EXPECT_EQ(Nunspark(start + temp.path() + "/new").code, 0);
+  EXPECT_EQ(Nunspark(start + temp.path() + "/new").code, 0);
+}
+
+TEST(CommandLine, ALostOutputIsAnError) {
+  for (const std::string& verb : std::initializer_list<std::string>{
+           "--version", "--help", "inspect " + Demo(), "inspect --json " + Demo(),
+           "generate --json --max-tokens 2 --prompt x " + Demo(), "generate --max-tokens 2 --prompt x " + Demo()}) {
+    const Ran ran = Nunspark(verb + " >/dev/full");
+    EXPECT_EQ(ran.code, 1) << verb;
+    EXPECT_NE(ran.err.find("Error: standard output"), std::string::npos) << verb << ran.err;
+  }
+}
+
+TEST(CommandLine, QuotedTextCannotBreakTheErrorLine) {
+  ExpectError(Nunspark("inspect \"$(printf 'bad\\nname\\033[31m')\""), {"bad\\x0aname\\x1b"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --seed 18446744073709551616"), {"--seed"});
+}
+
+TEST(CommandLine, CtrlCWhileWaitingForInputEndsAtOnce) {
+  const TempFolder temp;
+  std::string err;
+  // timeout reports 124 whatever the program's own code was; nobody ever writes to the pipe.
+  EXPECT_EQ(RunShell("mkfifo " + temp.path() + "/pipe; timeout -s INT -k 10 1 " + kBinary + " generate " + Demo() +
+                         " --prompt-file " + temp.path() + "/pipe",
+                     nullptr, &err),
+            124);
+  EXPECT_NE(err.find("stopped"), std::string::npos) << err;
+}
+
 // Contract 1.2: checked before anything else.
 TEST(CommandLine, NgramWithAnotherDrafterIsRefusedFirst) {
   ExpectError(Nunspark("generate /does/not/exist --ngram-draft --draft-model x"), {"--ngram-draft", "--draft-model"});
