@@ -59,6 +59,7 @@ constexpr int64_t UnitElements(const WeightFormat& format) {
     case Encoding::kF16: return 16;
     case Encoding::kBF16: return 32;
     case Encoding::kAffine: return 512 / format.bits;
+    default: break;
   }
   return 0;
 }

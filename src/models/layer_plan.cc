@@ -16,7 +16,7 @@ FloatType FloatTypeOf(Encoding encoding) {
     case Encoding::kF32: return FloatType::kF32;
     case Encoding::kF16: return FloatType::kF16;
     case Encoding::kBF16: return FloatType::kBF16;
-    case Encoding::kAffine: break;
+    default: break;
   }
   CHECK(false && "vectors are plain floats");
   return FloatType::kF32;
