@@ -32,7 +32,9 @@ class RandomKv {
     }
     view_ = {.type = type,
              .kv_heads = kv_heads,
-             .head_dim = head_dim,
+             .key_dim = head_dim,
+             .value_dim = head_dim,
+             .value_stride = head_dim,
              .key_blocks = keys_.blocks.data(),
              .value_blocks = values_.blocks.data()};
   }
@@ -49,7 +51,7 @@ class RandomKv {
   };
 
   double At(const Side& side, int head, int64_t position, int d) const {
-    const int64_t within = (head * int64_t{kKvBlockPositions} + position % kKvBlockPositions) * view_.head_dim + d;
+    const int64_t within = (head * int64_t{kKvBlockPositions} + position % kKvBlockPositions) * view_.key_dim + d;
     const float x = side.floats[static_cast<size_t>(position / kKvBlockPositions)][static_cast<size_t>(within)];
     if (view_.type == FloatType::kF16) return F16ToFloat(FloatToF16(x));
     if (view_.type == FloatType::kBF16) return Bf16ToFloat(FloatToBf16(x));
@@ -67,9 +69,11 @@ struct Span {
 std::vector<float> Attend(const KernelTable& table, const RandomKv& kv, int kv_head, const std::vector<float>& q,
                           int q_heads, Span seen) {
   std::vector<float> out(q.size());
-  std::vector<float> scratch(static_cast<size_t>(AttentionScratchFloats(kv.view().head_dim)), std::nanf(""));
-  const float scale = 1.0f / std::sqrt(static_cast<float>(kv.view().head_dim));
-  table.attend(q.data(), q_heads, kv.view(), kv_head, seen.begin, seen.end, scale, out.data(), scratch.data());
+  std::vector<float> scratch(static_cast<size_t>(AttentionScratchFloats(kv.view().key_dim, kv.view().value_dim)),
+                             std::nanf(""));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(kv.view().key_dim));
+  table.attend(q.data(), q_heads, kv.view(), kv_head, seen.begin, seen.end, {.scale = scale}, out.data(),
+               scratch.data());
   return out;
 }
 

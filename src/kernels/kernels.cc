@@ -66,8 +66,8 @@ int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   return internal::LayoutOf(w.format, w.cols, rows).total + 16;  // to align
 }
 
-int64_t AttentionScratchFloats(int head_dim) {
-  return internal::kAttentionHeads * (2 * AlignUp(head_dim, 16) + kKvBlockPositions);
+int64_t AttentionScratchFloats(int key_dim, int value_dim) {
+  return internal::kAttentionHeads * (AlignUp(key_dim, 16) + AlignUp(value_dim, 16) + kKvBlockPositions);
 }
 
 void TopK(const float* x, int64_t n, int k, int32_t* indices, float* values) {

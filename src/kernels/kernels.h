@@ -23,13 +23,28 @@ namespace nunspark {
 inline constexpr int kKvBlockPositions = 64;
 
 // Keys and values of one sequence in one layer, as the attention kernel reads them. Block b holds positions
-// [b * 64, (b + 1) * 64) as [kv_heads, 64, head_dim] of `type`, keys and values alike.
+// [b * 64, (b + 1) * 64) of `type`: keys as [kv_heads, 64, key_dim]; the value of head h at position p of the block
+// starts (h * 64 + p) * value_stride elements into the value block and has value_dim elements. Values of their own have
+// value_stride == value_dim; where a value is the first part of its key (MLA's latent), both share their blocks and
+// value_stride == key_dim.
 struct KvView {
   FloatType type = FloatType::kF16;
   int kv_heads = 0;
-  int head_dim = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int value_stride = 0;
   const uint8_t* const* key_blocks = nullptr;
   const uint8_t* const* value_blocks = nullptr;
+};
+
+// How scores become weights: softmax over c(scale * q . k), where c(s) is tanh(s / softcap) * softcap, or s without
+// cap.
+struct AttendParams {
+  float scale = 1.0f;
+  float softcap = 0.0f;  // 0: none
+  // [q_heads] or nullptr. One more logit per query head, neither scaled nor capped: it takes part in the maximum and in
+  // the sum, and has no value. -infinity: as if absent.
+  const float* sinks = nullptr;
 };
 
 struct KernelTable {
@@ -41,15 +56,30 @@ struct KernelTable {
   void (*matmul)(const WeightMatrix& w, const FloatVector& bias, const float* x, int64_t x_stride, int64_t rows,
                  int64_t begin, int64_t end, float* y, int64_t y_stride, float* scratch);
 
-  // y = x / sqrt(mean(x^2) + epsilon) * weight; y may be x. weight.size = n.
-  void (*rms_norm)(const float* x, const FloatVector& weight, float epsilon, int64_t n, float* y);
+  // y = x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), the sum in float32; y may be x. weight.size = n, or
+  // weight.data == nullptr: no weight, factor 1. weight_offset is 0, or 1 for weights stored as their distance from 1.
+  void (*rms_norm)(const float* x, const FloatVector& weight, float weight_offset, float epsilon, int64_t n, float* y);
 
   // Rotates pairs (x[i], x[i + n/2]) of one head in place: RoPE in its half-split form over n = 2 * pairs values.
   // cos and sin hold n/2 values each (already scaled where the rope kind asks for it).
   void (*rope_halves)(float* x, const float* cos, const float* sin, int64_t n);
+  // The same in its interleaved form: pairs (x[2i], x[2i + 1]).
+  void (*rope_pairs)(float* x, const float* cos, const float* sin, int64_t n);
 
-  // out[i] = silu(gate[i]) * up[i]; out may be gate or up.
+  // Activations of feed-forward networks. out may be gate or up (x for xielu).
+  // silu(gate) * up.
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  // gelu(gate) * up with gelu(g) = 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))).
+  void (*geglu)(const float* gate, const float* up, int64_t n, float* out);
+  // g sigmoid(alpha g) (u + 1) with g = min(gate, limit), u = up clamped to [-limit, limit]. limit >= 0.
+  void (*swiglu_clipped)(const float* gate, const float* up, int64_t n, float alpha, float limit, float* out);
+  // xIELU (arXiv:2411.13010): x > 0: alpha_p x^2 + beta x; else (expm1(min(x, epsilon)) - x) alpha_n + beta x. The
+  // alphas are those after softplus (and beta, for alpha_n). REQUIRES: epsilon <= 0.
+  void (*xielu)(const float* x, int64_t n, float alpha_p, float alpha_n, float beta, float epsilon, float* out);
+
+  // x = tanh(x / cap) * cap, cap > 0;  x *= factor.
+  void (*softcap)(float* x, float cap, int64_t n);
+  void (*scale)(float* x, float factor, int64_t n);
 
   // x[i] += y[i];  x[i] = fma(weight, y[i], x[i]).
   void (*add)(float* x, const float* y, int64_t n);
@@ -59,11 +89,12 @@ struct KernelTable {
   void (*softmax)(float* x, int64_t n);
 
   // Attention of the query heads that share kv head `kv_head`, for one row.
-  // q [q_heads, head_dim] contiguous, out [q_heads, head_dim]. Sees positions [begin, end), end > begin.
-  // Key blocks are processed in increasing absolute order with a running maximum and sum, so the result depends on
-  // q, the keys and values in [begin, end) and nothing else. scratch: AttentionScratchFloats(head_dim) floats.
-  void (*attend)(const float* q, int q_heads, const KvView& kv, int kv_head, int64_t begin, int64_t end, float scale,
-                 float* out, float* scratch);
+  // q [q_heads, key_dim] contiguous, out [q_heads, value_dim]; params.sinks[h] belongs to q[h] and out[h]. Sees
+  // positions [begin, end), end > begin. Key blocks are processed in increasing absolute order with a running maximum
+  // and sum, so the result depends on params, q, the keys and values in [begin, end) and nothing else.
+  // scratch: AttentionScratchFloats(key_dim, value_dim) floats.
+  void (*attend)(const float* q, int q_heads, const KvView& kv, int kv_head, int64_t begin, int64_t end,
+                 const AttendParams& params, float* out, float* scratch);
 
   // Float conversion with round-to-nearest-even (NaN stays NaN). dst/src any alignment.
   void (*store_floats)(const float* x, int64_t n, FloatType type, uint8_t* dst);
@@ -74,7 +105,7 @@ struct KernelTable {
 };
 
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows);
-int64_t AttentionScratchFloats(int head_dim);
+int64_t AttentionScratchFloats(int key_dim, int value_dim);
 
 // The k largest of x in descending order (ties: lower index first), as softmax-then-top-k routers need it.
 // indices and values have room for k. 1 <= k <= n.

@@ -56,12 +56,17 @@ void Attend(benchmark::State& state, const KernelTable* table, FloatType type) {
     keys.push_back(bytes.data() + b * block_bytes);
     values.push_back(value_bytes.data() + b * block_bytes);
   }
-  const KvView kv{
-      .type = type, .kv_heads = 1, .head_dim = kDim, .key_blocks = keys.data(), .value_blocks = values.data()};
+  const KvView kv{.type = type,
+                  .kv_heads = 1,
+                  .key_dim = kDim,
+                  .value_dim = kDim,
+                  .value_stride = kDim,
+                  .key_blocks = keys.data(),
+                  .value_blocks = values.data()};
   const std::vector<float> q = RandomFloats(kHeads * kDim, 2);
-  std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim)));
+  std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim, kDim)));
   for (auto _ : state) {
-    table->attend(q.data(), kHeads, kv, 0, 0, kPositions, 0.088f, out.data(), scratch.data());
+    table->attend(q.data(), kHeads, kv, 0, 0, kPositions, {.scale = 0.088f}, out.data(), scratch.data());
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }

@@ -52,7 +52,7 @@ TEST(Kernels, RmsNormIsTheSameOnEveryTableAndCloseToDouble) {
       for (float value : x) squares += static_cast<double>(value) * value;
       ExpectSameBits([&](const KernelTable& table) {
         std::vector<float> y = x;
-        table.rms_norm(y.data(), weight, 1e-5f, n, y.data());
+        table.rms_norm(y.data(), weight, 0.0f, 1e-5f, n, y.data());
         for (size_t i = 0; i < y.size(); ++i) {
           const double expected = x[i] / std::sqrt(squares / static_cast<double>(n) + 1e-5) * w[i];
           EXPECT_NEAR(y[i], expected, 1e-6 * std::abs(expected));

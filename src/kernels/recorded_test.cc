@@ -85,11 +85,16 @@ TEST(RecordedBits, Attention) {
     for (auto& block : blocks) AppendFloats(numbers.Floats(kKvBlockPositions * kDim, 2.0f), FloatType::kF16, block);
     const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
     const uint8_t* values[] = {blocks[2].data(), blocks[3].data()};
-    const KvView kv{
-        .type = FloatType::kF16, .kv_heads = 1, .head_dim = kDim, .key_blocks = keys, .value_blocks = values};
+    const KvView kv{.type = FloatType::kF16,
+                    .kv_heads = 1,
+                    .key_dim = kDim,
+                    .value_dim = kDim,
+                    .value_stride = kDim,
+                    .key_blocks = keys,
+                    .value_blocks = values};
     const std::vector<float> q = numbers.Floats(kHeads * kDim, 2.0f);
-    std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim)));
-    table.attend(q.data(), kHeads, kv, 0, 3, 117, 0.14f, out.data(), scratch.data());
+    std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim, kDim)));
+    table.attend(q.data(), kHeads, kv, 0, 3, 117, {.scale = 0.14f}, out.data(), scratch.data());
     return out;
   });
 }
@@ -104,7 +109,7 @@ TEST(RecordedBits, NormSoftmaxAndActivation) {
     AppendFloats(numbers.Floats(kSize, 1.0f), FloatType::kBF16, weight);
     std::vector<float> gated(x.size());
     table.swiglu(x.data(), up.data(), kSize, gated.data());
-    table.rms_norm(gated.data(), {.type = FloatType::kBF16, .size = kSize, .data = weight.data()}, 1e-6f, kSize,
+    table.rms_norm(gated.data(), {.type = FloatType::kBF16, .size = kSize, .data = weight.data()}, 0.0f, 1e-6f, kSize,
                    gated.data());
     table.softmax(x.data(), kSize);
     gated.insert(gated.end(), x.begin(), x.end());

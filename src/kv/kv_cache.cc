@@ -10,13 +10,23 @@
 namespace nunspark {
 namespace {
 
-int64_t HalfBlockBytes(const KvLayerShape& layer, FloatType type) {
-  return int64_t{layer.kv_heads} * kKvBlockPositions * layer.head_dim * FloatBytes(type);
+int64_t KeyBytes(const KvLayerShape& layer, FloatType type) {
+  return int64_t{layer.kv_heads} * kKvBlockPositions * layer.key_dim * FloatBytes(type);
+}
+
+int64_t BlockBytes(const KvLayerShape& layer, FloatType type) {
+  if (layer.values == KvValues::kPartOfKeys) return KeyBytes(layer, type);
+  return KeyBytes(layer, type) + int64_t{layer.kv_heads} * kKvBlockPositions * layer.value_dim * FloatBytes(type);
+}
+
+// Of a block's values, in bytes from its keys.
+int64_t ValueOffset(const KvLayerShape& layer, FloatType type) {
+  return layer.values == KvValues::kPartOfKeys ? 0 : KeyBytes(layer, type);
 }
 
 int64_t MaxBlockBytes(std::span<const KvLayerShape> layers, FloatType type) {
   int64_t bytes = 0;
-  for (const KvLayerShape& layer : layers) bytes = std::max(bytes, 2 * HalfBlockBytes(layer, type));
+  for (const KvLayerShape& layer : layers) bytes = std::max(bytes, BlockBytes(layer, type));
   return AlignUp(bytes, 64);
 }
 
@@ -76,7 +86,7 @@ Status KvSequence::Reserve(int64_t end) {
       }
       layer.blocks.push_back(block);
       layer.keys.push_back(block);
-      layer.values.push_back(block + HalfBlockBytes(pool_.layers()[i], pool_.type()));
+      layer.values.push_back(block + ValueOffset(pool_.layers()[i], pool_.type()));
     }
   }
   return Status();
@@ -87,15 +97,15 @@ void KvSequence::Store(int layer, int64_t position, const float* keys, const flo
   const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
   const size_t block = static_cast<size_t>(position / kKvBlockPositions);
   DCHECK(block < blocks.blocks.size());
-  const int64_t row_bytes = shape.head_dim * FloatBytes(pool_.type());
-  const int64_t in_block = position % kKvBlockPositions;
+  DCHECK((values == nullptr) == (shape.values == KvValues::kPartOfKeys));
   uint8_t* const key_base = blocks.blocks[block];
-  uint8_t* const value_base = key_base + HalfBlockBytes(shape, pool_.type());
-  for (int head = 0; head < shape.kv_heads; ++head) {
-    const int64_t at = (int64_t{head} * kKvBlockPositions + in_block) * row_bytes;
-    const int64_t from = int64_t{head} * shape.head_dim;
-    Kernels().store_floats(keys + from, shape.head_dim, pool_.type(), key_base + at);
-    Kernels().store_floats(values + from, shape.head_dim, pool_.type(), value_base + at);
+  uint8_t* const value_base = key_base + ValueOffset(shape, pool_.type());
+  for (int64_t head = 0; head < shape.kv_heads; ++head) {
+    const int64_t at = (head * kKvBlockPositions + position % kKvBlockPositions) * FloatBytes(pool_.type());
+    Kernels().store_floats(keys + head * shape.key_dim, shape.key_dim, pool_.type(), key_base + at * shape.key_dim);
+    if (values == nullptr) continue;
+    Kernels().store_floats(values + head * shape.value_dim, shape.value_dim, pool_.type(),
+                           value_base + at * shape.value_dim);
   }
 }
 
@@ -117,7 +127,9 @@ KvView KvSequence::View(int layer) const {
   const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
   return {.type = pool_.type(),
           .kv_heads = shape.kv_heads,
-          .head_dim = shape.head_dim,
+          .key_dim = shape.key_dim,
+          .value_dim = shape.value_dim,
+          .value_stride = shape.values == KvValues::kPartOfKeys ? shape.key_dim : shape.value_dim,
           .key_blocks = blocks.keys.data(),
           .value_blocks = blocks.values.data()};
 }

@@ -17,9 +17,14 @@
 
 namespace nunspark {
 
+// Where a layer's values are: stored beside its keys, or the first value_dim elements of each key (MLA's latent).
+enum class KvValues : uint8_t { kSeparate, kPartOfKeys };
+
 struct KvLayerShape {
   int kv_heads = 0;
-  int head_dim = 0;
+  int key_dim = 0;
+  int value_dim = 0;  // at most key_dim for kPartOfKeys
+  KvValues values = KvValues::kSeparate;
 };
 
 class KvPool {
@@ -68,7 +73,8 @@ class KvSequence {
   // Makes room for positions [0, end). Errors: kResourceExhausted (asked, planned).
   Status Reserve(int64_t end);
 
-  // Stores one position of one layer: keys and values are [kv_heads * head_dim]. REQUIRES: position < reserved end.
+  // Stores one position of one layer: keys [kv_heads * key_dim], values [kv_heads * value_dim], or nullptr where the
+  // values are part of the keys. REQUIRES: position < reserved end.
   void Store(int layer, int64_t position, const float* keys, const float* values);
 
   // The forward pass finished positions up to `length`.

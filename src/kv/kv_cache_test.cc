@@ -9,15 +9,16 @@ namespace {
 
 float ReadBack(const KvView& view, int head, int64_t position, int i, bool value) {
   const uint8_t* const block = (value ? view.value_blocks : view.key_blocks)[position / kKvBlockPositions];
+  const int64_t stride = value ? view.value_stride : view.key_dim;
   const int64_t at =
-      ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * view.head_dim + i) * FloatBytes(view.type);
+      ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * stride + i) * FloatBytes(view.type);
   float x = 0;
   Kernels().load_floats(block + at, view.type, 1, &x);
   return x;
 }
 
 TEST(KvCache, StoresEveryLayerHeadAndPosition) {
-  const std::vector<KvLayerShape> shapes = {{2, 16}, {1, 32}};
+  const std::vector<KvLayerShape> shapes = {{2, 16, 16}, {1, 32, 32}};
   for (const FloatType type : {FloatType::kF32, FloatType::kF16, FloatType::kBF16}) {
     auto pool = KvPool::Create(shapes, type, 130);
     ASSERT_TRUE(pool.ok());
@@ -38,8 +39,8 @@ TEST(KvCache, StoresEveryLayerHeadAndPosition) {
       for (int64_t p = 0; p < 130; ++p) {
         for (int i = 0; i < 32; i += 16) {
           const float want = static_cast<float>(p % 100 + layer) + static_cast<float>(i) / 64;
-          EXPECT_NEAR(ReadBack(view, i / view.head_dim, p, i % view.head_dim, false), want, want / 100);
-          EXPECT_NEAR(ReadBack(view, i / view.head_dim, p, i % view.head_dim, true), -want, want / 100);
+          EXPECT_NEAR(ReadBack(view, i / view.key_dim, p, i % view.key_dim, false), want, want / 100);
+          EXPECT_NEAR(ReadBack(view, i / view.value_dim, p, i % view.value_dim, true), -want, want / 100);
         }
       }
     }
@@ -47,7 +48,7 @@ TEST(KvCache, StoresEveryLayerHeadAndPosition) {
 }
 
 TEST(KvCache, RefusesMoreThanWasPlannedAndReusesTruncatedBlocks) {
-  auto pool = KvPool::Create({{1, 16}}, FloatType::kF16, 128);
+  auto pool = KvPool::Create({{1, 16, 16}}, FloatType::kF16, 128);
   ASSERT_TRUE(pool.ok());
   KvSequence first(**pool);
   ASSERT_TRUE(first.Reserve(128).ok());
@@ -62,7 +63,7 @@ TEST(KvCache, RefusesMoreThanWasPlannedAndReusesTruncatedBlocks) {
 }
 
 TEST(KvCache, PlansWhatItMaps) {
-  const std::vector<KvLayerShape> shapes = {{2, 64}, {2, 64}};
+  const std::vector<KvLayerShape> shapes = {{2, 64, 64}, {2, 64, 64}};
   auto pool = KvPool::Create(shapes, FloatType::kF16, 100);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ((*pool)->bytes(), KvPool::PlanBytes(shapes, FloatType::kF16, 100));

@@ -67,7 +67,7 @@ struct Model::Scratch {
       logits = Padded(std::min<int64_t>(rows, kHeadRows) * h.vocab_size);
       cos = Padded(rows * h.head_dim / 2);
       sin = Padded(rows * h.head_dim / 2);
-      per_thread = Padded(AttentionScratchFloats(static_cast<int>(h.head_dim)));
+      per_thread = Padded(AttentionScratchFloats(static_cast<int>(h.head_dim), static_cast<int>(h.head_dim)));
       for (const PieceLayout& piece : layout.pieces) {
         // The experts of a layer are alike.
         if (piece.kind == PieceKind::kExpert && piece.expert > 0) continue;
@@ -131,7 +131,8 @@ int64_t Model::ScratchBytes(const ModelLayout& layout, int threads, int32_t max_
 
 std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
   return std::vector<KvLayerShape>(static_cast<size_t>(hparams.layers),
-                                   {static_cast<int>(hparams.kv_heads), static_cast<int>(hparams.head_dim)});
+                                   {static_cast<int>(hparams.kv_heads), static_cast<int>(hparams.head_dim),
+                                    static_cast<int>(hparams.head_dim)});
 }
 
 Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows) {
@@ -401,7 +402,7 @@ void Model::Norm(const WeightUse& weight, const Lease& lease, const float* x, in
   const FloatVector w = VectorOf(weight, lease);
   const float epsilon = static_cast<float>(hparams().rms_epsilon);
   pool_.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) norm_(x + r * w.size, w, epsilon, w.size, out + r * w.size);
+    for (int64_t r = begin; r < end; ++r) norm_(x + r * w.size, w, 0.0f, epsilon, w.size, out + r * w.size);
   });
 }
 
@@ -439,7 +440,7 @@ void Model::Attend(const LayerPlan& plan, const Batch& batch) {
       const int64_t at = r * h.query_out() + kv_head * group * h.head_dim;
       kernels_.attend(s.query + at, static_cast<int>(group),
                       batch.sequences[static_cast<size_t>(row.sequence)]->View(plan.index), static_cast<int>(kv_head),
-                      seen_begin, seen_end, scale, s.attended + at, s.thread(thread));
+                      seen_begin, seen_end, {.scale = scale}, s.attended + at, s.thread(thread));
     }
   });
 }
