@@ -197,7 +197,7 @@ TEST(Checkpoint, BadDocumentsAreNamed) {
   EXPECT_THAT(Open(folder).message(), HasSubstr(folder.Path("config.json")));
   folder.Write("config.json", "version https://git-lfs.github.com/spec/v1\n");
   EXPECT_THAT(Open(folder).message(), HasSubstr("Git LFS pointer"));
-  folder.Write("config.json", R"({"quantization_config":{"quant_method":"awq"}})");
+  folder.Write("config.json", R"({"quantization_config":{"quant_method":"gptq"}})");
   EXPECT_EQ(Open(folder).code(), StatusCode::kUnsupported);
   folder.Write("config.json", "{}");
   folder.Write("generation_config.json", "nonsense");
