@@ -233,4 +233,31 @@ double Tanh(double x) {
   return std::signbit(x) ? -result : result;
 }
 
+double Expm1(double x) {
+  if (std::isnan(x) || std::abs(x) < 0x1p-54) return x;
+  if (x > 60.0) return ExpOfPair(x, 0.0);  // the 1 is far below half a unit
+  if (x < -40.0) return -1.0;
+  const ReducedExp e = ReduceExp(x, 0.0);
+  const double scale = PowerOfTwo(e.exponent);
+  const Pair power = TwoSum(scale, -1.0);
+  const Pair sum = FastTwoSum(power.high, scale * e.rest.high);
+  return sum.high + (sum.low + power.low + scale * e.rest.low);
+}
+
+double Log1p(double x) {
+  if (std::isnan(x) || x == kInfinity || std::abs(x) < 0x1p-54) return x;
+  if (x < -1.0) return kNan;
+  if (x == -1.0) return -kInfinity;
+  // ln(s + e) = ln s + e / s, as e is at most half a unit of s.
+  const Pair one_plus = TwoSum(1.0, x);
+  const Pair log = LogOfDouble(one_plus.high);
+  return log.high + (log.low + one_plus.low / one_plus.high);
+}
+
+double Softplus(double x) {
+  if (std::isnan(x)) return x;
+  const double beyond = Log1p(ExpOfPair(-std::abs(x), 0.0));
+  return x > 0 ? x + beyond : beyond;
+}
+
 }  // namespace nunspark

@@ -25,6 +25,13 @@ double Cos(double x);
 // Within 1 unit.
 double Tanh(double x);
 
+// e^x - 1 and ln(1 + x), within 1 unit also next to 0. Log1p is -infinity of -1 and NaN below.
+double Expm1(double x);
+double Log1p(double x);
+
+// ln(1 + e^x), within 2 units.
+double Softplus(double x);
+
 }  // namespace nunspark
 
 #endif  // NUNSPARK_BASE_MATH_H_

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -150,6 +151,62 @@ TEST(Math, TanhIsWithinOneUnit) {
   EXPECT_TRUE(std::isnan(Tanh(std::nan(""))));
 }
 
+TEST(Math, Expm1IsWithinOneUnitAlsoNextToZero) {
+  std::mt19937_64 random(6);
+  Worst worst;
+  for (double range : {1e-300, 1e-18, 1e-15, 1e-9, 1e-3, 0.4, 2.0, 45.0, 65.0, 709.0}) {
+    std::uniform_real_distribution<double> uniform(-range, range);
+    for (int i = 0; i < 200'000; ++i) {
+      const double x = uniform(random);
+      worst.Add(x, Expm1(x), std::expm1(static_cast<long double>(x)));
+    }
+  }
+  worst.ExpectAtMost(1.0);
+  EXPECT_EQ(Expm1(kInfinity), kInfinity);
+  EXPECT_EQ(Expm1(-kInfinity), -1.0);
+  EXPECT_TRUE(std::signbit(Expm1(-0.0)));
+  EXPECT_TRUE(std::isnan(Expm1(std::nan(""))));
+}
+
+TEST(Math, Log1pIsWithinOneUnitAlsoNextToZero) {
+  std::mt19937_64 random(7);
+  Worst worst;
+  const auto add = [&](double x) { worst.Add(x, Log1p(x), std::log1p(static_cast<long double>(x))); };
+  for (double range : {1e-300, 1e-18, 1e-15, 1e-9, 1e-3, 0.4, 0.9999999}) {
+    std::uniform_real_distribution<double> uniform(-range, range);
+    for (int i = 0; i < 200'000; ++i) add(uniform(random));
+  }
+  std::uniform_real_distribution<double> exponent(-1.0, 1023.0);
+  for (int i = 0; i < 200'000; ++i) add(std::exp2(exponent(random)));
+  for (double x = 0x1p-56; x < 0x1p-48; x += x / 64) {
+    add(x);
+    add(-x);
+  }
+  worst.ExpectAtMost(1.0);
+  EXPECT_EQ(Log1p(kInfinity), kInfinity);
+  EXPECT_EQ(Log1p(-1.0), -kInfinity);
+  EXPECT_TRUE(std::isnan(Log1p(-1.5)));
+  EXPECT_TRUE(std::signbit(Log1p(-0.0)));
+}
+
+TEST(Math, SoftplusIsWithinTwoUnits) {
+  std::mt19937_64 random(8);
+  Worst worst;
+  for (double range : {1e-9, 1.0, 40.0, 700.0}) {
+    std::uniform_real_distribution<double> uniform(-range, range);
+    for (int i = 0; i < 200'000; ++i) {
+      const double x = uniform(random);
+      const long double exact = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(static_cast<long double>(x))));
+      worst.Add(x, Softplus(x), exact);
+    }
+  }
+  worst.ExpectAtMost(2.0);
+  EXPECT_EQ(Softplus(kInfinity), kInfinity);
+  EXPECT_EQ(Softplus(-kInfinity), 0.0);
+  EXPECT_EQ(Softplus(1e300), 1e300);
+  EXPECT_TRUE(std::isnan(Softplus(std::nan(""))));
+}
+
 // Bits that a faithful build must reproduce, whatever its compiler and machine.
 TEST(Math, GivesTheRecordedBits) {
   uint64_t mixed = 0;
@@ -162,6 +219,12 @@ TEST(Math, GivesTheRecordedBits) {
     for (double value : {Exp(-x), Log(x), Pow(x, -0.37), Sin(x), Cos(x), Tanh(x)}) mix(value);
   }
   EXPECT_EQ(mixed, 3315929534517378341u);
+  mixed = 0;
+  x = 1e-3;
+  for (int i = 0; i < 20'000; ++i, x *= 1.001) {
+    for (double value : {Expm1(x), Expm1(-x), Log1p(x), Softplus(x), Softplus(-x)}) mix(value);
+  }
+  EXPECT_EQ(mixed, 14923826432602549907u);
 }
 
 }  // namespace
