@@ -47,6 +47,48 @@ TEST(KvCache, StoresEveryLayerHeadAndPosition) {
   }
 }
 
+// Layers of one model may differ: narrow and wide heads, values of another width, a latent that is both.
+TEST(KvCache, LayersMayDifferInWidthAndShareKeysAndValues) {
+  const std::vector<KvLayerShape> shapes = {{.kv_heads = 2, .key_dim = 16, .value_dim = 16},
+                                            {.kv_heads = 3, .key_dim = 24, .value_dim = 8},
+                                            {.kv_heads = 1, .key_dim = 7, .value_dim = 33},
+                                            {1, 72, 64, KvValues::kPartOfKeys},
+                                            {2, 20, 20, KvValues::kPartOfKeys}};
+  const auto key_at = [](int64_t p, int64_t i) { return static_cast<float>(p * 1000 + i); };
+  auto pool = KvPool::Create(shapes, FloatType::kF32, 70);
+  ASSERT_TRUE(pool.ok());
+  KvSequence sequence(**pool);
+  ASSERT_TRUE(sequence.Reserve(70).ok());
+  for (size_t layer = 0; layer < shapes.size(); ++layer) {
+    const KvLayerShape& shape = shapes[layer];
+    for (int64_t p = 0; p < 70; ++p) {
+      std::vector<float> keys, values;
+      for (int64_t i = 0; i < shape.kv_heads * shape.key_dim; ++i) keys.push_back(key_at(p, i));
+      for (int64_t i = 0; i < shape.kv_heads * shape.value_dim; ++i) values.push_back(-key_at(p, i));
+      const bool separate = shape.values == KvValues::kSeparate;
+      sequence.Store(static_cast<int>(layer), p, keys.data(), separate ? values.data() : nullptr);
+    }
+  }
+  for (size_t layer = 0; layer < shapes.size(); ++layer) {
+    const KvLayerShape& shape = shapes[layer];
+    const KvView view = sequence.View(static_cast<int>(layer));
+    const bool latent = shape.values == KvValues::kPartOfKeys;
+    EXPECT_EQ(view.key_blocks[1] == view.value_blocks[1], latent);
+    EXPECT_EQ(view.value_stride, latent ? shape.key_dim : shape.value_dim);
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      for (int64_t p : {0, 1, 63, 64, 69}) {
+        for (int i = 0; i < shape.key_dim; ++i) {
+          ASSERT_EQ(ReadBack(view, head, p, i, false), key_at(p, head * shape.key_dim + i)) << layer;
+        }
+        for (int i = 0; i < shape.value_dim; ++i) {
+          const float expected = latent ? key_at(p, head * shape.key_dim + i) : -key_at(p, head * shape.value_dim + i);
+          ASSERT_EQ(ReadBack(view, head, p, i, true), expected) << layer;
+        }
+      }
+    }
+  }
+}
+
 TEST(KvCache, RefusesMoreThanWasPlannedAndReusesTruncatedBlocks) {
   auto pool = KvPool::Create({{1, 16, 16}}, FloatType::kF16, 128);
   ASSERT_TRUE(pool.ok());
@@ -68,6 +110,11 @@ TEST(KvCache, PlansWhatItMaps) {
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ((*pool)->bytes(), KvPool::PlanBytes(shapes, FloatType::kF16, 100));
   EXPECT_EQ((*pool)->bytes(), 2 * 2 * 2 * 2 * 64 * 64 * 2);
+  // A latent is stored once.
+  const std::vector<KvLayerShape> latent = {{1, 576, 512, KvValues::kPartOfKeys}};
+  EXPECT_EQ(KvPool::PlanBytes(latent, FloatType::kF16, 100), 2 * 64 * 576 * 2);
+  const std::vector<KvLayerShape> separate = {{1, 576, 512}};
+  EXPECT_EQ(KvPool::PlanBytes(separate, FloatType::kF16, 100), 2 * 64 * (576 + 512) * 2);
 }
 
 }  // namespace
