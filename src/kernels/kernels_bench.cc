@@ -1,8 +1,10 @@
 // Speed of the kernels on one core, each table. Weights are rotated through a working set beyond the caches, as a
-// model's are. BENCHMARK names: matmul/<table>/<format>/<rows>, attend/<table>/<type>.
+// model's are. BENCHMARK names: matmul/<table>/<format>/<rows>, attend/<table>/<type>/<shape>,
+// row/<table>/<kernel>.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 
 #include "kernels/kernels.h"
@@ -44,37 +46,93 @@ void MatMul(benchmark::State& state, const KernelTable* table, WeightFormat form
       benchmark::Counter(runs * 2.0 * static_cast<double>(rows * kOuts * kCols) / 1e9, benchmark::Counter::kIsRate);
 }
 
-// Four query heads of 128 over 4096 positions.
-void Attend(benchmark::State& state, const KernelTable* table, FloatType type) {
-  constexpr int kHeads = 4, kDim = 128, kPositions = 4096, kBlocks = kPositions / kKvBlockPositions;
-  std::vector<uint8_t> bytes;
-  AppendFloats(RandomFloats(kPositions * kDim, 1), type, bytes);
-  const int64_t block_bytes = int64_t{kKvBlockPositions} * kDim * FloatBytes(type);
-  std::vector<uint8_t> value_bytes = bytes;
+// Attention of the query heads that share one kv head, over 4096 positions.
+struct AttendShape {
+  const char* name;
+  int q_heads, key_dim, value_dim;
+  bool latent;  // the values are the first part of the keys
+  float softcap;
+};
+constexpr AttendShape kAttendShapes[] = {
+    {.name = "gqa4x128", .q_heads = 4, .key_dim = 128, .value_dim = 128, .latent = false, .softcap = 0},
+    {.name = "gqa8x64", .q_heads = 8, .key_dim = 64, .value_dim = 64, .latent = false, .softcap = 0},
+    {.name = "gqa2x256-softcap", .q_heads = 2, .key_dim = 256, .value_dim = 256, .latent = false, .softcap = 50},
+    {.name = "latent16x576", .q_heads = 16, .key_dim = 576, .value_dim = 512, .latent = true, .softcap = 0},
+};
+
+void Attend(benchmark::State& state, const KernelTable* table, FloatType type, AttendShape shape) {
+  constexpr int kPositions = 4096, kBlocks = kPositions / kKvBlockPositions;
+  std::vector<uint8_t> key_bytes, value_bytes;
+  AppendFloats(RandomFloats(int64_t{kPositions} * shape.key_dim, 1), type, key_bytes);
+  if (!shape.latent) AppendFloats(RandomFloats(int64_t{kPositions} * shape.value_dim, 3), type, value_bytes);
   std::vector<const uint8_t*> keys, values;
-  for (int64_t b = 0; b < kBlocks; ++b) {
-    keys.push_back(bytes.data() + b * block_bytes);
-    values.push_back(value_bytes.data() + b * block_bytes);
+  for (size_t b = 0; b < kBlocks; ++b) {
+    keys.push_back(key_bytes.data() + b * key_bytes.size() / kBlocks);
+    values.push_back(shape.latent ? keys.back() : value_bytes.data() + b * value_bytes.size() / kBlocks);
   }
   const KvView kv{.type = type,
                   .kv_heads = 1,
-                  .key_dim = kDim,
-                  .value_dim = kDim,
-                  .value_stride = kDim,
+                  .key_dim = shape.key_dim,
+                  .value_dim = shape.value_dim,
+                  .value_stride = shape.latent ? shape.key_dim : shape.value_dim,
                   .key_blocks = keys.data(),
                   .value_blocks = values.data()};
-  const std::vector<float> q = RandomFloats(kHeads * kDim, 2);
-  std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim, kDim)));
+  const std::vector<float> q = RandomFloats(int64_t{shape.q_heads} * shape.key_dim, 2);
+  std::vector<float> out(static_cast<size_t>(shape.q_heads * shape.value_dim));
+  std::vector<float> scratch(static_cast<size_t>(AttentionScratchFloats(shape.key_dim, shape.value_dim)));
+  const AttendParams params{.scale = 1.0f / std::sqrt(static_cast<float>(shape.key_dim)), .softcap = shape.softcap};
   for (auto _ : state) {
-    table->attend(q.data(), kHeads, kv, 0, 0, kPositions, {.scale = 0.088f}, out.data(), scratch.data());
+    table->attend(q.data(), shape.q_heads, kv, 0, 0, kPositions, params, out.data(), scratch.data());
     benchmark::DoNotOptimize(out.data());
     benchmark::ClobberMemory();
   }
   const auto runs = static_cast<double>(state.iterations());
-  state.counters["kv_GBps"] =
-      benchmark::Counter(runs * 2.0 * static_cast<double>(bytes.size()) / 1e9, benchmark::Counter::kIsRate);
-  state.counters["GFLOPs"] =
-      benchmark::Counter(runs * 4.0 * kHeads * kDim * kPositions / 1e9, benchmark::Counter::kIsRate);
+  const auto bytes = static_cast<double>(key_bytes.size() + value_bytes.size());
+  state.counters["kv_GBps"] = benchmark::Counter(runs * bytes / 1e9, benchmark::Counter::kIsRate);
+  state.counters["GFLOPs"] = benchmark::Counter(
+      runs * 2.0 * shape.q_heads * (shape.key_dim + shape.value_dim) * kPositions / 1e9, benchmark::Counter::kIsRate);
+}
+
+// Element-wise kernels over one row that stays in the caches: values a second.
+using RowKernel = void (*)(const KernelTable&, const float* a, const float* b, int64_t n, float* out);
+struct NamedRowKernel {
+  const char* name;
+  RowKernel run;
+};
+constexpr NamedRowKernel kRowKernels[] = {
+    {"swiglu",
+     [](const KernelTable& t, const float* a, const float* b, int64_t n, float* out) { t.swiglu(a, b, n, out); }},
+    {"geglu",
+     [](const KernelTable& t, const float* a, const float* b, int64_t n, float* out) { t.geglu(a, b, n, out); }},
+    {"swiglu_clipped", [](const KernelTable& t, const float* a, const float* b, int64_t n,
+                          float* out) { t.swiglu_clipped(a, b, n, 1.702f, 7.0f, out); }},
+    {"xielu", [](const KernelTable& t, const float* a, const float*, int64_t n,
+                 float* out) { t.xielu(a, n, 0.8f, 1.3f, 0.5f, -1e-6f, out); }},
+    {"softcap",
+     [](const KernelTable& t, const float*, const float*, int64_t n, float* out) { t.softcap(out, 30.0f, n); }},
+    {"rms_norm",
+     [](const KernelTable& t, const float* a, const float* b, int64_t n, float* out) {
+       t.rms_norm(a, {.type = FloatType::kF32, .size = n, .data = reinterpret_cast<const uint8_t*>(b)}, 1.0f, 1e-6f, n,
+                  out);
+     }},
+    {"rope_halves",
+     [](const KernelTable& t, const float* a, const float* b, int64_t n, float* out) { t.rope_halves(out, a, b, n); }},
+    {"rope_pairs",
+     [](const KernelTable& t, const float* a, const float* b, int64_t n, float* out) { t.rope_pairs(out, a, b, n); }},
+};
+
+void Row(benchmark::State& state, const KernelTable* table, RowKernel run) {
+  constexpr int64_t kSize = 2880;
+  // Cosine and sine of one angle where a kernel rotates: values stay as large as they are.
+  const std::vector<float> a(kSize, 0.6f), b(kSize, 0.8f);
+  std::vector<float> out(kSize, 1.0f);
+  for (auto _ : state) {
+    run(*table, a.data(), b.data(), kSize, out.data());
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+  state.counters["Gvalues"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * kSize / 1e9, benchmark::Counter::kIsRate);
 }
 
 // What memory gives one core: an upper limit for decoding.
@@ -109,9 +167,15 @@ void RegisterAll() {
             ->Unit(benchmark::kMicrosecond);
       }
     }
-    for (FloatType type : kAllFloatTypes) {
-      benchmark::RegisterBenchmark(fmt::format("attend/{}/{}", table->name, FloatName(type)).c_str(), Attend, table,
-                                   type)
+    for (const AttendShape& shape : kAttendShapes) {
+      for (FloatType type : kAllFloatTypes) {
+        benchmark::RegisterBenchmark(fmt::format("attend/{}/{}/{}", table->name, FloatName(type), shape.name).c_str(),
+                                     Attend, table, type, shape)
+            ->Unit(benchmark::kMicrosecond);
+      }
+    }
+    for (const NamedRowKernel& kernel : kRowKernels) {
+      benchmark::RegisterBenchmark(fmt::format("row/{}/{}", table->name, kernel.name).c_str(), Row, table, kernel.run)
           ->Unit(benchmark::kMicrosecond);
     }
   }
