@@ -11,6 +11,8 @@
 #include "base/read_file.h"
 #include "formats/config.h"
 #include "formats/content_hash.h"
+#include "formats/gguf_config.h"
+#include "formats/gguf_model.h"
 #include "formats/json_fields.h"
 #include "formats/manifest.h"
 #include "formats/safetensors.h"
@@ -221,6 +223,30 @@ Status ReadPack(const std::string& path, Checkpoint& checkpoint) {
   return checkpoint.tensors.AddTensors(std::move(pack.tensors));
 }
 
+// `path` is a GGUF file.
+Result<Checkpoint> ReadGgufCheckpoint(const std::string& path) {
+  ASSIGN_OR_RETURN(GgufModel model, OpenGgufModel(path));
+  Checkpoint checkpoint;
+  const size_t slash = path.rfind('/');
+  checkpoint.folder = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  checkpoint.is_gguf = true;
+  checkpoint.gguf_path = model.paths.front();
+  ASSIGN_OR_RETURN(checkpoint.config, GgufConfig(model));
+  ASSIGN_OR_RETURN(checkpoint.eos_ids, EosIds(checkpoint.config, checkpoint.gguf_path, nullptr, ""));
+  checkpoint.tensors = std::move(model.tensors);
+  checkpoint.source_hash = SourceHash(checkpoint.tensors);
+  return checkpoint;
+}
+
+// The GGUF file to open when `path` is one or a folder that holds one model and no other form of it; else "".
+Result<std::string> GgufToOpen(const std::string& path) {
+  if (IsGgufName(path) && !FolderExists(path)) return path;
+  if (!FolderExists(path) || FileExists(JoinPath(path, kManifestFile)) || FileExists(JoinPath(path, kConfigFile))) {
+    return std::string();
+  }
+  return FindGgufModel(path);
+}
+
 Status ReadFolder(Checkpoint& checkpoint) {
   const std::string path = JoinPath(checkpoint.folder, kConfigFile);
   if (!FileExists(path)) {
@@ -237,6 +263,8 @@ Status ReadFolder(Checkpoint& checkpoint) {
 }  // namespace
 
 Result<Checkpoint> OpenCheckpoint(const std::string& folder) {
+  ASSIGN_OR_RETURN(const std::string gguf, GgufToOpen(folder));
+  if (!gguf.empty()) return ReadGgufCheckpoint(gguf);
   RETURN_IF_ERROR(CheckFolder(folder));
   Checkpoint checkpoint;
   checkpoint.folder = folder;
