@@ -118,8 +118,6 @@ std::string FormatName(const WeightFormat& format) {
 }
 
 bool IsSupported(const WeightFormat& format) {
-  if (format.encoding > Encoding::kAffine || format.order != MatrixOrder::kRowMajor) return false;  // no kernels yet
-  if (format.encoding == Encoding::kAffine && format.bits != 4 && format.bits != 8) return false;
   WeightFormat expected = format;
   if (IsFloat(format.encoding)) {
     expected = FloatFormat(static_cast<FloatType>(format.encoding));
@@ -161,6 +159,11 @@ int64_t ScaleRowBytes(const WeightFormat& format, int64_t cols) {
     case Encoding::kFp8Block: return BlocksAlong(cols, format.group_size) * FloatBytes(format.scale_type);
     default: return 0;
   }
+}
+
+int64_t ScaleRow(const WeightFormat& format, int64_t stored_row) {
+  if (format.encoding != Encoding::kFp8Block) return stored_row;
+  return format.group_rows == 0 ? 0 : stored_row / format.group_rows;
 }
 
 int64_t DataBytes(const WeightFormat& format, int64_t stored_rows, int64_t cols) {

@@ -13,13 +13,13 @@
 //   I32
 //                    [cols / group_size, stored_rows / 8], scales [cols / group_size, stored_rows]. Bits [4i, 4i + 4)
 //                    of a word belong to output (0 2 4 6 1 3 5 7)[i] of its eight.
-//   kFp8Block        code * scale, codes e4m3 [rows, cols]; scales [ceil(stored_rows / group_rows),
+//   kFp8Block        code * scale, codes e4m3 in bytes, [rows, cols]; scales [ceil(stored_rows / group_rows),
 //                    ceil(cols / group_size)]; the last blocks may be cut. 0 for either size: all rows, all columns.
 //   kQ4_0 .. kGgufMxFp4  GGML's block types, scales inside the data; gguf_decode.cc documents each.
 //
 // Sources: MLX (mlx.core.quantize), the OCP microscaling formats, AutoAWQ's GEMM packing, GGML's block structures.
 // e2m1 and e4m3 (the "fn" kind: no infinities, 0x7f and 0xff are NaN) are floats of 4 and 8 bits. The scale byte 255 of
-// the microscaling formats has no defined value; here it is 2^128, which is infinite.
+// the microscaling formats has no defined value; here it is 2^128.
 #ifndef NUNSPARK_QUANT_ENCODING_H_
 #define NUNSPARK_QUANT_ENCODING_H_
 
@@ -101,6 +101,9 @@ int64_t BlockElements(const WeightFormat& format);
 // data). Biases of affine are as long as its scales. REQUIRES: kRowMajor; cols a multiple of BlockElements.
 int64_t RowBytes(const WeightFormat& format, int64_t cols);
 int64_t ScaleRowBytes(const WeightFormat& format, int64_t cols);
+
+// The row of scales that a stored row uses: its own, except for kFp8Block.
+int64_t ScaleRow(const WeightFormat& format, int64_t stored_row);
 
 // Bytes of the whole stored tensors, in any order of storage. BiasBytes is 0 for kNvFp4, whose tensor scale is
 // optional. REQUIRES: cols a multiple of BlockElements; stored_rows a multiple of 8 for kAwq.
