@@ -43,8 +43,8 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
   Result<Manifest> manifest = ParseManifest(text, path);
   if (!manifest.ok()) return refuse("but not one that can be used (" + manifest.status().message() + ")");
   if (manifest->source_hash != plan.manifest.source_hash) {
-    return refuse(fmt::format("made from other weights (source {}, expected {})", manifest->source_hash,
-                              plan.manifest.source_hash));
+    return refuse(fmt::format("made from other weights or quantised otherwise (source {}, expected {})",
+                              manifest->source_hash, plan.manifest.source_hash));
   }
   for (ManifestPiece& piece : manifest->pieces) piece.checksum.clear();
   if (WriteManifest(*manifest) != WriteManifest(plan.manifest)) {
@@ -59,12 +59,14 @@ Status CheckExistingPack(const std::string& out, const PackPlan& plan) {
   if (!checksums_text.ok()) return refuse("which is damaged (" + checksums_text.status().message() + ")");
   const Result<std::vector<FileChecksum>> checksums = ParseChecksums(*checksums_text, checksums_path);
   if (!checksums.ok()) return refuse("which is damaged (" + checksums.status().message() + ")");
+  std::vector<FileChecksum> side_files = plan.copies;
+  side_files.insert(side_files.end(), plan.generated.begin(), plan.generated.end());
   for (const std::string_view name : PackedSideFiles()) {
     const auto named = [&](const FileChecksum& file) { return file.name == name; };
-    const auto mine = std::find_if(plan.copies.begin(), plan.copies.end(), named);
+    const auto mine = std::find_if(side_files.begin(), side_files.end(), named);
     const auto theirs = std::find_if(checksums->begin(), checksums->end(), named);
     const bool same =
-        mine == plan.copies.end() ? theirs == checksums->end() : theirs != checksums->end() && *mine == *theirs;
+        mine == side_files.end() ? theirs == checksums->end() : theirs != checksums->end() && *mine == *theirs;
     if (!same) return refuse(fmt::format("made from the same weights with another {}", name));
   }
   return Status();

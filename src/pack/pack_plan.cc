@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -15,6 +17,7 @@
 #include "formats/content_hash.h"
 #include "formats/safetensors.h"
 #include "io/file.h"
+#include "pack/quantize_rules.h"
 
 namespace nunspark {
 namespace {
@@ -34,8 +37,8 @@ int64_t HeaderEntryBytes(const ManifestTensor& tensor) {
 
 class Planner {
  public:
-  Planner(const Checkpoint& checkpoint, const ModelLayout& layout, int64_t split_bytes, PackPlan& plan)
-      : checkpoint_(checkpoint), layout_(layout), split_bytes_(split_bytes), plan_(plan) {}
+  Planner(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options, PackPlan& plan)
+      : checkpoint_(checkpoint), layout_(layout), options_(options), plan_(plan) {}
 
   Status Run();
 
@@ -43,7 +46,8 @@ class Planner {
   Status ReadConfig();
   Status ListDropped();
   bool MayBeDropped(std::string_view name) const;
-  void PlanRecord(const PieceLayout& piece);
+  std::string SourceHash() const;
+  void PlanRecord(size_t index);
   void AssignFiles();
   void OpenFile(std::string name);
   void AddToFile(int32_t piece, int64_t header_bytes);
@@ -54,7 +58,7 @@ class Planner {
 
   const Checkpoint& checkpoint_;
   const ModelLayout& layout_;
-  const int64_t split_bytes_;
+  const PackOptions& options_;
   PackPlan& plan_;
   int64_t data_bytes_ = 0;    // of the file that is being filled
   int64_t header_bytes_ = 0;  // of its entries, at most
@@ -64,12 +68,13 @@ Status Planner::Run() {
   RETURN_IF_ERROR(ListDropped());
   RETURN_IF_ERROR(ReadConfig());
   Manifest& manifest = plan_.manifest;
+  ASSIGN_OR_RETURN(plan_.quantize, PlanQuantization(layout_, options_.quantize, manifest.config));
   manifest.model_type = layout_.spec->name;
   manifest.tie_word_embeddings = layout_.hparams.tied;
   manifest.num_layers = static_cast<int>(layout_.hparams.layers);
-  manifest.source_hash = checkpoint_.source_hash;
+  manifest.source_hash = SourceHash();
   manifest.pieces.reserve(layout_.pieces.size());
-  for (const PieceLayout& piece : layout_.pieces) PlanRecord(piece);
+  for (size_t i = 0; i < layout_.pieces.size(); ++i) PlanRecord(i);
   AssignFiles();
   RETURN_IF_ERROR(FinishFiles());
   RETURN_IF_ERROR(ListCopies());
@@ -77,9 +82,13 @@ Status Planner::Run() {
 }
 
 // The manifest keeps the file as it is, so that opening the pack goes through the same steps as opening the source;
-// Checkpoint::config is the outcome of the first of them.
+// Checkpoint::config is the outcome of the first of them. A source without the file has its config elsewhere.
 Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
+  if (!FileExists(path)) {
+    plan_.manifest.config = checkpoint_.config;
+    return Status();
+  }
   ASSIGN_OR_RETURN(const std::string text,
                    ReadRegularFile(path, {.max_bytes = kMaxConfigBytes, .limit_reason = kConfigLimitReason}));
   ASSIGN_OR_RETURN(plan_.manifest.config, ParseJson(text, path));
@@ -127,17 +136,29 @@ bool Planner::MayBeDropped(std::string_view name) const {
   return parsed.ec == std::errc() && layer >= layout_.hparams.layers;
 }
 
+// The same source under other rules is another model: what was computed with one is no use to the other.
+std::string Planner::SourceHash() const {
+  if (options_.quantize.empty()) return checkpoint_.source_hash;
+  ContentHash hash;
+  hash.Update(checkpoint_.source_hash + "\n");
+  for (const QuantizeRule& rule : options_.quantize) hash.Update(QuantizeRuleText(rule) + "\n");
+  return hash.Hex();
+}
+
 // Tensors at multiples of 64 bytes, the record a multiple of the alignment. Also a record without bytes takes one unit.
-void Planner::PlanRecord(const PieceLayout& piece) {
+void Planner::PlanRecord(size_t index) {
+  const PieceLayout& piece = layout_.pieces[index];
   ManifestPiece& record = plan_.manifest.pieces.emplace_back();
   record.piece_id = piece.id;
   record.tensors.reserve(piece.parts.size());
   int64_t at = 0;
-  for (const TensorSlice& part : piece.parts) {
-    at = AlignUp(at, kPackTensorAlignment);
-    record.tensors.push_back(
-        {.name = part.name, .dtype = part.dtype, .shape = part.shape, .offset = at, .bytes = part.bytes});
-    at += part.bytes;
+  for (size_t i = 0; i < piece.parts.size(); ++i) {
+    for (ManifestTensor& tensor : StoredTensors(piece.parts[i], plan_.quantize.FormatOf(index, i))) {
+      at = AlignUp(at, kPackTensorAlignment);
+      tensor.offset = at;
+      at += tensor.bytes;
+      record.tensors.push_back(std::move(tensor));
+    }
   }
   record.bytes = std::max(AlignUp(at, plan_.manifest.alignment), plan_.manifest.alignment);
 }
@@ -157,8 +178,8 @@ void Planner::AssignFiles() {
   for (size_t i = 0; i < layout_.pieces.size(); ++i) {
     if (layout_.pieces[i].kind != PieceKind::kExpert) continue;
     const int64_t header = entry_bytes(i);
-    const bool full =
-        data_bytes_ + plan_.manifest.pieces[i].bytes > split_bytes_ || header_bytes_ + header > kSplitHeaderBytes;
+    const bool full = data_bytes_ + plan_.manifest.pieces[i].bytes > options_.split_bytes ||
+                      header_bytes_ + header > kSplitHeaderBytes;
     if (experts_file == 0 || (full && data_bytes_ > 0)) {
       OpenFile(fmt::format("model-experts-{:05}.safetensors", ++experts_file));
     }
@@ -225,6 +246,14 @@ Status Planner::ListCopies() {
     plan_.copies.push_back(std::move(copy));
     plan_.total_bytes += bytes;
   }
+  for (const GeneratedFile& file : options_.generated_files) {
+    CHECK(std::find(std::begin(kSideFiles), std::end(kSideFiles), file.name) != std::end(kSideFiles));
+    const auto same = [&](const FileChecksum& copy) { return copy.name == file.name; };
+    if (std::any_of(plan_.copies.begin(), plan_.copies.end(), same)) continue;
+    const auto bytes = static_cast<int64_t>(file.content.size());
+    plan_.generated.push_back({.name = file.name, .bytes = bytes, .checksum = ChecksumOf(file.content)});
+    plan_.total_bytes += bytes;
+  }
   return Status();
 }
 
@@ -247,6 +276,7 @@ Status Planner::Identify() {
   ContentHash hash;
   hash.Update(manifest);
   hash.Update(WriteChecksums(plan_.copies));
+  hash.Update(WriteChecksums(plan_.generated));
   for (const SourceFile& file : checkpoint_.tensors.files()) {
     struct stat info = {};
     if (::stat(file.path.c_str(), &info) != 0) return ErrnoStatus(errno, "opening", file.path);
@@ -264,19 +294,19 @@ Status Planner::Identify() {
 
 std::span<const std::string_view> PackedSideFiles() { return kSideFiles; }
 
-Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, int64_t alignment,
-                              int64_t split_bytes) {
+Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
+  const int64_t alignment = options.alignment;
   if (alignment < kMinPackAlignment || alignment > kMaxPackAlignment || (alignment & (alignment - 1)) != 0) {
     return InvalidArgumentError(fmt::format("alignment of a pack: expected a power of two from {} to {}, found {}",
                                             kMinPackAlignment, kMaxPackAlignment, alignment));
   }
-  if (split_bytes < alignment) {
-    return InvalidArgumentError(
-        fmt::format("size of a pack's files: expected at least the alignment {}, found {}", alignment, split_bytes));
+  if (options.split_bytes < alignment) {
+    return InvalidArgumentError(fmt::format("size of a pack's files: expected at least the alignment {}, found {}",
+                                            alignment, options.split_bytes));
   }
   PackPlan plan;
   plan.manifest.alignment = alignment;
-  RETURN_IF_ERROR(Planner(checkpoint, layout, split_bytes, plan).Run());
+  RETURN_IF_ERROR(Planner(checkpoint, layout, options, plan).Run());
   return plan;
 }
 

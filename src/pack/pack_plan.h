@@ -14,6 +14,8 @@
 #include "formats/manifest.h"
 #include "models/model_layout.h"
 #include "nunspark/status.h"
+#include "pack/pack_options.h"
+#include "pack/quantize_plan.h"
 
 namespace nunspark {
 
@@ -33,9 +35,11 @@ struct PlannedFile {
 struct PackPlan {
   Manifest manifest;  // pieces as in the ModelLayout; checksums empty
   std::vector<PlannedFile> files;
-  std::vector<FileChecksum> copies;  // of the source's side files
-  std::vector<std::string> dropped;  // PackReport::dropped
-  int64_t total_bytes = 0;           // of the safetensors files and the copies
+  QuantizePlan quantize;
+  std::vector<FileChecksum> copies;     // of the source's side files
+  std::vector<FileChecksum> generated;  // of PackOptions::generated_files, those that are written
+  std::vector<std::string> dropped;     // PackReport::dropped
+  int64_t total_bytes = 0;              // of the safetensors files, the copies and the generated files
 
   // Of everything that decides the result, times of the source's files included: an interrupted run may be continued
   // when it has the same identity. 32 hex digits.
@@ -43,8 +47,7 @@ struct PackPlan {
 };
 
 // REQUIRES: `layout` belongs to `checkpoint`. Errors: as Pack's, of options and source.
-Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, int64_t alignment,
-                              int64_t split_bytes);
+Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options);
 
 // The first header_bytes of a file.
 std::string PackedFileHeader(const PackPlan& plan, int32_t file);

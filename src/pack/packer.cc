@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -23,6 +25,7 @@
 #include "pack/output_file.h"
 #include "pack/pack_folder.h"
 #include "pack/pack_plan.h"
+#include "pack/part_encoder.h"
 #include "pack/source_reader.h"
 
 namespace nunspark {
@@ -57,6 +60,16 @@ class RecordWriter {
     return buffer_.subspan(used_, std::min(buffer_.size() - used_, static_cast<size_t>(most)));
   }
   void Add(size_t bytes) { used_ += bytes; }
+
+  Status Append(std::span<const uint8_t> data) {
+    while (!data.empty()) {
+      ASSIGN_OR_RETURN(const std::span<uint8_t> room, Room(static_cast<int64_t>(data.size())));
+      std::copy_n(data.begin(), room.size(), room.begin());
+      Add(room.size());
+      data = data.subspan(room.size());
+    }
+    return Status();
+  }
 
   // Zeros, until the record has `bytes`.
   Status PadTo(int64_t bytes) {
@@ -122,6 +135,8 @@ class PackRun {
   void Prefetch(int32_t piece);
   Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
   Status CopyPart(const TensorSlice& part, RecordWriter& writer);
+  Status EncodePart(const TensorSlice& part, const WeightFormat& format, const ManifestTensor* tensors,
+                    RecordWriter& writer);
   Status FlushBatch(OutputFile& out);
   Status CopyFile(const FileChecksum& copy);
   Status WriteSmallFile(std::string_view name, std::string_view content);
@@ -135,6 +150,7 @@ class PackRun {
   const std::string source_folder_;
   PackPlan plan_;
   SourceReader source_;
+  std::unique_ptr<PartEncoder> encoder_;  // nullptr when nothing is encoded
   std::vector<uint8_t> buffer_;
   Journal journal_;
   std::vector<JournalEntry> batch_;  // written, not yet synced
@@ -144,10 +160,19 @@ class PackRun {
 };
 
 Status PackRun::Run() {
+  if (plan_.quantize.encoded > 0) {
+    ASSIGN_OR_RETURN(encoder_, PartEncoder::Create(options_.threads));
+  }
   RETURN_IF_ERROR(OpenPartial());
   RETURN_IF_ERROR(CheckSpace());
   for (size_t i = 0; i < plan_.files.size(); ++i) RETURN_IF_ERROR(WriteWeights(static_cast<int32_t>(i)));
   for (const FileChecksum& copy : plan_.copies) RETURN_IF_ERROR(CopyFile(copy));
+  for (const FileChecksum& made : plan_.generated) {
+    const auto file = std::find_if(options_.generated_files.begin(), options_.generated_files.end(),
+                                   [&](const GeneratedFile& candidate) { return candidate.name == made.name; });
+    RETURN_IF_ERROR(WriteSmallFile(made.name, file->content));
+    RETURN_IF_ERROR(Advance(made.bytes));
+  }
   RETURN_IF_ERROR(WriteDescriptions());
   return Publish();
 }
@@ -257,9 +282,12 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
   const std::vector<TensorSlice>& parts = layout_.pieces[static_cast<size_t>(piece)].parts;
   const ManifestPiece& record = plan_.manifest.pieces[static_cast<size_t>(piece)];
   RecordWriter writer(buffer_, out, record.offset, [this](int64_t bytes) { return Advance(bytes); });
+  const ManifestTensor* next = record.tensors.data();
   for (size_t i = 0; i < parts.size(); ++i) {
-    RETURN_IF_ERROR(writer.PadTo(record.tensors[i].offset));
-    RETURN_IF_ERROR(CopyPart(parts[i], writer));
+    const std::optional<WeightFormat> format = plan_.quantize.FormatOf(static_cast<size_t>(piece), i);
+    RETURN_IF_ERROR(writer.PadTo(next->offset));
+    RETURN_IF_ERROR(format.has_value() ? EncodePart(parts[i], *format, next, writer) : CopyPart(parts[i], writer));
+    next += StoredTensors(parts[i], format).size();
   }
   RETURN_IF_ERROR(writer.PadTo(record.bytes));
   ASSIGN_OR_RETURN(checksum, writer.Finish());
@@ -278,6 +306,18 @@ Status PackRun::CopyPart(const TensorSlice& part, RecordWriter& writer) {
     }
   }
   return Status();
+}
+
+// `tensors`: what becomes of the part - codes, scales and maybe biases.
+Status PackRun::EncodePart(const TensorSlice& part, const WeightFormat& format, const ManifestTensor* tensors,
+                           RecordWriter& writer) {
+  RETURN_IF_ERROR(
+      encoder_->Encode(part, format, source_, [&](std::span<const uint8_t> codes) { return writer.Append(codes); }));
+  RETURN_IF_ERROR(writer.PadTo(tensors[1].offset));
+  RETURN_IF_ERROR(writer.Append(encoder_->scales()));
+  if (encoder_->biases().empty()) return Status();
+  RETURN_IF_ERROR(writer.PadTo(tensors[2].offset));
+  return writer.Append(encoder_->biases());
 }
 
 Status PackRun::FlushBatch(OutputFile& out) {
@@ -317,6 +357,7 @@ Status PackRun::WriteSmallFile(std::string_view name, std::string_view content) 
 Status PackRun::WriteDescriptions() {
   const std::string manifest = WriteManifest(plan_.manifest);
   std::vector<FileChecksum> checksums = plan_.copies;
+  checksums.insert(checksums.end(), plan_.generated.begin(), plan_.generated.end());
   for (size_t i = 0; i < plan_.files.size(); ++i) {
     checksums.push_back({.name = plan_.manifest.files[i].path,
                          .bytes = plan_.files[i].header_bytes,
@@ -375,7 +416,7 @@ Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout,
     return InvalidArgumentError(
         fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
   }
-  ASSIGN_OR_RETURN(PackPlan plan, MakePackPlan(checkpoint, layout, options.alignment, options.split_bytes));
+  ASSIGN_OR_RETURN(PackPlan plan, MakePackPlan(checkpoint, layout, options));
   ASSIGN_OR_RETURN(const PackPaths paths, FindPackPaths(options.out_folder));
   if (paths.out == RealPath(checkpoint.folder)) {
     return InvalidArgumentError(
@@ -383,7 +424,15 @@ Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout,
   }
   PackReport report{.layers = plan.manifest.num_layers,
                     .pieces = static_cast<int64_t>(layout.pieces.size()),
-                    .dropped = plan.dropped};
+                    .dropped = plan.dropped,
+                    .source_weight_bytes = layout.total_bytes,
+                    .weight_bytes = 0,
+                    .encoded = plan.quantize.encoded,
+                    .already_encoded = plan.quantize.already_encoded,
+                    .kept_floats = plan.quantize.kept};
+  for (const ManifestPiece& piece : plan.manifest.pieces) {
+    for (const ManifestTensor& tensor : piece.tensors) report.weight_bytes += tensor.bytes;
+  }
   ASSIGN_OR_RETURN(report.reused, IsAlreadyPacked(paths, plan));
   if (report.reused) {
     RemoveLeftover(paths);

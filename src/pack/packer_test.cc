@@ -245,7 +245,7 @@ TEST(Packer, ResumingDoesNotReadFinishedRecordsAgain) {
   // Destroy what lies under the finished records: only reading it again would notice.
   const auto time = std::filesystem::last_write_time(work / "model/model.safetensors");
   const std::string original = FolderContent(work / "model").at("model.safetensors");
-  const PackPlan plan = MakePackPlan(checkpoint, layout, options.alignment, options.split_bytes).value();
+  const PackPlan plan = MakePackPlan(checkpoint, layout, options).value();
   Result<Journal> journal = Journal::Open(work / "pack.partial/journal");
   ASSERT_TRUE(journal.ok()) << journal.status().message();
   ASSERT_EQ(journal->identity(), plan.identity);

@@ -1,0 +1,40 @@
+// What the caller of the packer decides.
+#ifndef NUNSPARK_PACK_PACK_OPTIONS_H_
+#define NUNSPARK_PACK_PACK_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "formats/manifest.h"
+#include "pack/quantize_rules.h"
+
+namespace nunspark {
+
+// A side file that the source holds in another form, such as the tokenizer inside a GGUF file.
+struct GeneratedFile {
+  std::string name;  // one of PackedSideFiles
+  std::string content;
+};
+
+struct PackOptions {
+  // Created, with the folders above it. It may exist if it is empty.
+  std::string out_folder;
+  // Records begin at multiples of it: a power of two from kMinPackAlignment to kMaxPackAlignment.
+  int64_t alignment = kMinPackAlignment;
+  // A file of experts is closed when the next record would take its data beyond this.
+  int64_t split_bytes = int64_t{8} << 30;
+  // Which weights are encoded anew; empty: none.
+  std::vector<QuantizeRule> quantize = {};
+  // That encode; the result does not depend on it. 0 = all CPUs this process may use.
+  int threads = 0;
+  // Written where the source's folder has no file of that name.
+  std::vector<GeneratedFile> generated_files = {};
+  // Called every few MB with the bytes written and to write; false cancels. May be empty.
+  std::function<bool(int64_t done, int64_t total)> progress = nullptr;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_PACK_PACK_OPTIONS_H_
