@@ -14,20 +14,15 @@ int64_t KeyBytes(const KvLayerShape& layer, FloatType type) {
   return int64_t{layer.kv_heads} * kKvBlockPositions * layer.key_dim * FloatBytes(type);
 }
 
-int64_t BlockBytes(const KvLayerShape& layer, FloatType type) {
-  if (layer.values == KvValues::kPartOfKeys) return KeyBytes(layer, type);
-  return KeyBytes(layer, type) + int64_t{layer.kv_heads} * kKvBlockPositions * layer.value_dim * FloatBytes(type);
-}
-
 // Of a block's values, in bytes from its keys.
 int64_t ValueOffset(const KvLayerShape& layer, FloatType type) {
   return layer.values == KvValues::kPartOfKeys ? 0 : KeyBytes(layer, type);
 }
 
-int64_t MaxBlockBytes(std::span<const KvLayerShape> layers, FloatType type) {
-  int64_t bytes = 0;
-  for (const KvLayerShape& layer : layers) bytes = std::max(bytes, BlockBytes(layer, type));
-  return AlignUp(bytes, 64);
+int64_t BlockBytes(const KvLayerShape& layer, FloatType type) {
+  const int64_t value_dim = layer.values == KvValues::kPartOfKeys ? 0 : layer.value_dim;
+  const int64_t value_bytes = int64_t{layer.kv_heads} * kKvBlockPositions * value_dim * FloatBytes(type);
+  return AlignUp(KeyBytes(layer, type) + value_bytes, 64);
 }
 
 int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1) / kKvBlockPositions; }
@@ -35,35 +30,46 @@ int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1)
 }  // namespace
 
 int64_t KvPool::PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions) {
-  return MaxBlockBytes(layers, type) * BlocksOf(positions) * static_cast<int64_t>(layers.size());
+  int64_t bytes = 0;  // of one block of every layer
+  for (const KvLayerShape& layer : layers) bytes += BlockBytes(layer, type);
+  return bytes * BlocksOf(positions);
 }
 
 Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions) {
   std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), type));
-  pool->block_bytes_ = MaxBlockBytes(pool->layers_, type);
-  pool->total_blocks_ = BlocksOf(positions) * static_cast<int64_t>(pool->layers_.size());
-  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(pool->block_bytes_ * pool->total_blocks_,
+  pool->blocks_ = BlocksOf(positions);
+  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(PlanBytes(pool->layers_, type, positions),
                                                        fmt::format("the KV cache of {} positions", positions),
                                                        "use a shorter context"));
-  pool->free_.reserve(static_cast<size_t>(pool->total_blocks_));
-  // Lowest addresses are handed out first, so that memory is touched only as far as it is used.
-  for (int64_t i = pool->total_blocks_ - 1; i >= 0; --i)
-    pool->free_.push_back(pool->memory_.data() + i * pool->block_bytes_);
+  // The first blocks of all layers, then the second ones; the lowest addresses are handed out first. So memory is
+  // touched only as far as it is used.
+  const int64_t stride = PlanBytes(pool->layers_, type, kKvBlockPositions);
+  uint8_t* first = pool->memory_.data();
+  for (const KvLayerShape& layer : pool->layers_) {
+    std::vector<uint8_t*>& free = pool->free_.emplace_back();
+    for (int64_t i = pool->blocks_ - 1; i >= 0; --i) free.push_back(first + i * stride);
+    pool->block_bytes_.push_back(BlockBytes(layer, type));
+    first += pool->block_bytes_.back();
+  }
   return pool;
 }
 
-uint8_t* KvPool::Take() {
-  if (free_.empty()) return nullptr;
-  uint8_t* const block = free_.back();
-  free_.pop_back();
-  used_peak_blocks_ = std::max(used_peak_blocks_, total_blocks_ - static_cast<int64_t>(free_.size()));
+uint8_t* KvPool::Take(size_t layer) {
+  if (free_[layer].empty()) return nullptr;
+  uint8_t* const block = free_[layer].back();
+  free_[layer].pop_back();
+  used_bytes_ += block_bytes_[layer];
+  used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
   return block;
 }
 
-void KvPool::Give(uint8_t* block) { free_.push_back(block); }
+void KvPool::Give(size_t layer, uint8_t* block) {
+  free_[layer].push_back(block);
+  used_bytes_ -= block_bytes_[layer];
+}
 
 KvSequence::KvSequence(KvPool& pool) : pool_(pool), layers_(pool.layers().size()) {
-  const size_t most = static_cast<size_t>(pool.total_blocks_) / std::max<size_t>(layers_.size(), 1);
+  const size_t most = static_cast<size_t>(pool.blocks_);
   for (LayerBlocks& layer : layers_) {
     layer.blocks.reserve(most);
     layer.keys.reserve(most);
@@ -78,11 +84,11 @@ Status KvSequence::Reserve(int64_t end) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerBlocks& layer = layers_[i];
     while (layer.blocks.size() < wanted) {
-      uint8_t* const block = pool_.Take();
+      uint8_t* const block = pool_.Take(i);
       if (block == nullptr) {
         return ResourceExhaustedError(
             fmt::format("the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt",
-                        end, pool_.total_blocks_ / static_cast<int64_t>(layers_.size()) * kKvBlockPositions));
+                        end, pool_.blocks_ * kKvBlockPositions));
       }
       layer.blocks.push_back(block);
       layer.keys.push_back(block);
@@ -111,9 +117,10 @@ void KvSequence::Store(int layer, int64_t position, const float* keys, const flo
 
 void KvSequence::Truncate(int64_t length) {
   const size_t kept = static_cast<size_t>(BlocksOf(length));
-  for (LayerBlocks& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    LayerBlocks& layer = layers_[i];
     while (layer.blocks.size() > kept) {
-      pool_.Give(layer.blocks.back());
+      pool_.Give(i, layer.blocks.back());
       layer.blocks.pop_back();
       layer.keys.pop_back();
       layer.values.pop_back();

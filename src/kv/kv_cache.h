@@ -41,23 +41,24 @@ class KvPool {
   FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
   int64_t bytes() const { return memory_.bytes(); }
-  int64_t used_peak_bytes() const { return used_peak_blocks_ * block_bytes_; }
+  int64_t used_peak_bytes() const { return used_peak_bytes_; }
 
  private:
   friend class KvSequence;
   KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
 
-  // One block, or nullptr when the pool is used up.
-  uint8_t* Take();
-  void Give(uint8_t* block);
+  // One block of a layer, or nullptr when they are used up.
+  uint8_t* Take(size_t layer);
+  void Give(size_t layer, uint8_t* block);
 
   std::vector<KvLayerShape> layers_;
   FloatType type_;
   MappedMemory memory_;
-  int64_t block_bytes_ = 0;  // of the largest layer, keys and values
-  std::vector<uint8_t*> free_;
-  int64_t total_blocks_ = 0;
-  int64_t used_peak_blocks_ = 0;
+  std::vector<int64_t> block_bytes_;         // [layers], keys and values
+  std::vector<std::vector<uint8_t*>> free_;  // [layers]
+  int64_t blocks_ = 0;                       // of every layer
+  int64_t used_bytes_ = 0;
+  int64_t used_peak_bytes_ = 0;
 };
 
 // The keys and values of one sequence in all layers. Returns its blocks when destroyed; the pool must outlive it.

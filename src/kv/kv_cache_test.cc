@@ -115,6 +115,9 @@ TEST(KvCache, PlansWhatItMaps) {
   EXPECT_EQ(KvPool::PlanBytes(latent, FloatType::kF16, 100), 2 * 64 * 576 * 2);
   const std::vector<KvLayerShape> separate = {{1, 576, 512}};
   EXPECT_EQ(KvPool::PlanBytes(separate, FloatType::kF16, 100), 2 * 64 * (576 + 512) * 2);
+  // Every layer costs what it holds, not what the largest one does.
+  const std::vector<KvLayerShape> mixed = {{1, 576, 512}, {1, 16, 16}};
+  EXPECT_EQ(KvPool::PlanBytes(mixed, FloatType::kF16, 100), 2 * 64 * (576 + 512 + 16 + 16) * 2);
 }
 
 }  // namespace
