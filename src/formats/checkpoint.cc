@@ -186,13 +186,18 @@ Status ShardReader::CheckNumbering(const std::vector<std::string>& names) const 
 }
 
 Status ShardReader::NoWeights(const std::vector<std::string>& names) const {
+  const auto gguf = std::find_if(names.begin(), names.end(), IsGgufName);
   const auto some = std::find_if(names.begin(), names.end(), [](const std::string& name) {
-    return name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".gguf") ||
-           name.ends_with(".safetensors");
+    return name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".safetensors");
   });
-  return NotFoundError(fmt::format("{} has no model.safetensors, model.safetensors.index.json or model*.safetensors{}",
-                                   folder_,
-                                   some == names.end() ? "" : fmt::format(" (it has {}, which is not read)", *some)));
+  std::string hint;
+  if (gguf != names.end()) {
+    hint = fmt::format(" (it has {}: give that file's path to open it instead)", *gguf);
+  } else if (some != names.end()) {
+    hint = fmt::format(" (it has {}, which is not read)", *some);
+  }
+  return NotFoundError(
+      fmt::format("{} has no model.safetensors, model.safetensors.index.json or model*.safetensors{}", folder_, hint));
 }
 
 // Names without their folders: a model keeps its identity when it is moved.

@@ -110,7 +110,7 @@ TEST(Checkpoint, RepositoryIdsAreRefusedWithTheReason) {
     EXPECT_THAT(status.message(), ::testing::Not(HasSubstr("download"))) << path;
   }
   const TestFolder folder;
-  EXPECT_EQ(OpenCheckpoint(folder.Write("model.gguf", "GGUF")).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenCheckpoint(folder.Write("model.onnx", "ONNX")).status().code(), StatusCode::kInvalidArgument);
 }
 
 class ShardedTest : public ::testing::Test {

@@ -1,4 +1,5 @@
-// One GGUF file: its metadata and where its tensors are. (ggml, docs/gguf.md; versions 2 and 3, little-endian.)
+// One GGUF file: its metadata and where its tensors are. Versions 2 and 3, little-endian; described by
+// ggml's "GGUF" page.
 //
 // Layout: magic "GGUF", version u32, tensor count u64, key count u64; then each key: name, type u32, value; then each
 // tensor: name, dimension count u32, dimensions u64 (the fastest first), type u32, offset u64 from the data's start;
@@ -64,6 +65,9 @@ class GgufValue {
   std::optional<double> Number(size_t i = 0) const;  // integers too; a float as the shortest decimal that means it
   std::optional<bool> Bool(size_t i = 0) const;
   std::optional<std::string_view> Text(size_t i = 0) const;
+
+  // The value as it is in the file; of strings, all their text.
+  std::string_view bytes() const { return bytes_; }
 
   std::string TypeName() const;  // "u32", "array of string": for messages
 

@@ -14,7 +14,8 @@ constexpr size_t kMaxArchitectureBytes = 64;
 
 Result<GgufKeys> GgufKeys::Of(const GgufFile& file) {
   GgufKeys keys(file);
-  ASSIGN_OR_RETURN(keys.architecture_, keys.Text(kArchitectureKey));
+  ASSIGN_OR_RETURN(const std::string_view architecture, keys.Text(kArchitectureKey));
+  keys.architecture_ = std::string(architecture);
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   if (keys.architecture_.empty() || keys.architecture_.size() > kMaxArchitectureBytes ||
       keys.architecture_.find_first_not_of(kAllowed) != std::string::npos) {
@@ -65,15 +66,15 @@ Result<std::optional<bool>> GgufKeys::Flag(std::string_view key) const {
   return value->Bool();
 }
 
-Result<std::string> GgufKeys::Text(std::string_view key) const {
+Result<std::string_view> GgufKeys::Text(std::string_view key) const {
   const GgufValue* const value = Find(key);
-  if (value == nullptr) return std::string();
+  if (value == nullptr) return std::string_view();
   if (value->is_array() || value->type() != GgufType::kString) return Wrong(key, "a string", value->TypeName());
-  return std::string(*value->Text());
+  return *value->Text();
 }
 
-Result<std::vector<std::string>> GgufKeys::Texts(std::string_view key) const {
-  std::vector<std::string> texts;
+Result<std::vector<std::string_view>> GgufKeys::Texts(std::string_view key) const {
+  std::vector<std::string_view> texts;
   const GgufValue* const value = Find(key);
   if (value == nullptr) return texts;
   // An empty array has no elements whose type would matter; writers put any there.
@@ -83,6 +84,13 @@ Result<std::vector<std::string>> GgufKeys::Texts(std::string_view key) const {
   texts.reserve(value->size());
   for (size_t i = 0; i < value->size(); ++i) texts.emplace_back(*value->Text(i));
   return texts;
+}
+
+Result<std::string_view> GgufKeys::Bytes(std::string_view key) const {
+  const GgufValue* const value = Find(key);
+  if (value == nullptr) return std::string_view();
+  if (value->is_array() && (value->type() == GgufType::kU8 || value->type() == GgufType::kI8)) return value->bytes();
+  return Wrong(key, "an array of bytes", value->TypeName());
 }
 
 Status GgufKeys::Wrong(std::string_view key, std::string_view expected, std::string_view found) const {

@@ -29,8 +29,9 @@ class GgufKeys {
   Result<std::optional<double>> Number(std::string_view key) const;  // finite; integers too
   Result<std::vector<double>> Numbers(std::string_view key) const;   // an array; empty when there is none
   Result<std::optional<bool>> Flag(std::string_view key) const;
-  Result<std::string> Text(std::string_view key) const;                // empty when there is none
-  Result<std::vector<std::string>> Texts(std::string_view key) const;  // an array; empty when there is none
+  Result<std::string_view> Text(std::string_view key) const;                // empty when there is none
+  Result<std::vector<std::string_view>> Texts(std::string_view key) const;  // an array; empty when there is none
+  Result<std::string_view> Bytes(std::string_view key) const;  // an array of u8 or i8; empty when there is none
 
   Status Wrong(std::string_view key, std::string_view expected, std::string_view found) const;
 

@@ -75,7 +75,21 @@ Status CheckShards(const ShardName& name) {
                                    name.count - missing));
 }
 
-Status AddTensors(GgufFile& file, TensorIndex& index) {
+// The same tensor could be in two shards as blocks of different types, which the index takes for two names.
+Status CheckBlockNames(const TensorIndex& index) {
+  std::set<std::string_view> names;
+  for (const TensorInfo& tensor : index.tensors()) {
+    const std::string_view name = std::string_view(tensor.name).substr(0, tensor.name.rfind('@'));
+    if (names.insert(name).second) continue;
+    return DataLossError(fmt::format("{}: tensor {}: the name occurs twice",
+                                     index.files()[static_cast<size_t>(tensor.file)].path, QuoteName(name)));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status AddGgufTensors(GgufFile& file, TensorIndex& index) {
   const int32_t file_index = index.AddFile(file.source);
   for (GgufTensor& tensor : file.tensors) {
     TensorInfo info{.name = std::move(tensor.name),
@@ -101,20 +115,6 @@ Status AddTensors(GgufFile& file, TensorIndex& index) {
   return Status();
 }
 
-// The same tensor could be in two shards as blocks of different types, which the index takes for two names.
-Status CheckBlockNames(const TensorIndex& index) {
-  std::set<std::string_view> names;
-  for (const TensorInfo& tensor : index.tensors()) {
-    const std::string_view name = std::string_view(tensor.name).substr(0, tensor.name.rfind('@'));
-    if (names.insert(name).second) continue;
-    return DataLossError(fmt::format("{}: tensor {}: the name occurs twice",
-                                     index.files()[static_cast<size_t>(tensor.file)].path, QuoteName(name)));
-  }
-  return Status();
-}
-
-}  // namespace
-
 bool IsGgufName(std::string_view path) { return path.ends_with(kExtension); }
 
 Result<GgufModel> OpenGgufModel(const std::string& path) {
@@ -130,7 +130,7 @@ Result<GgufModel> OpenGgufModel(const std::string& path) {
     // A file that was never split need not say so.
     RETURN_IF_ERROR(CheckSplit(file, "split.count", count, count == 1 ? 1 : 0, why));
     RETURN_IF_ERROR(CheckSplit(file, "split.no", shard, count == 1 ? 0 : -1, "by the file's name"));
-    RETURN_IF_ERROR(AddTensors(file, model.tensors));
+    RETURN_IF_ERROR(AddGgufTensors(file, model.tensors));
     if (shard == 0) model.first = std::move(file);
   }
   RETURN_IF_ERROR(CheckBlockNames(model.tensors));

@@ -27,6 +27,9 @@ struct GgufModel {
 // a tensor of a type that this build cannot read (names tensor and type, lists what can be read).
 Result<GgufModel> OpenGgufModel(const std::string& path);
 
+// Adds a file and its tensors, which are taken out of it. Errors: as OpenGgufModel.
+Status AddGgufTensors(GgufFile& file, TensorIndex& index);
+
 // The one GGUF model of a folder (its first shard); "" when there is none. Files "mmproj*" are parts of vision models
 // and do not count. Errors: kInvalidArgument when there are several (names them); as ListFolder.
 Result<std::string> FindGgufModel(const std::string& folder);

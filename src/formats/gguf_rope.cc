@@ -28,7 +28,7 @@ class RopeReader {
   Status Read();
 
  private:
-  Status ReadScaling(const std::string& type, double factor);
+  Status ReadScaling(std::string_view type, double factor);
   Status ReadYarn(double factor);
   Status SetFactors(const std::vector<float>& short_factors, const std::vector<float>& long_factors);
   bool SetProportional(const std::vector<float>& factors);
@@ -44,7 +44,7 @@ class RopeReader {
 Status RopeReader::Read() {
   if (config_.Find("rope_theta") == nullptr) config_.Set("rope_theta", kDefaultTheta);
   config_.Set("rope_scaling", Json());
-  ASSIGN_OR_RETURN(std::string type, keys_.Text(keys_.Name("rope.scaling.type")));
+  ASSIGN_OR_RETURN(std::string_view type, keys_.Text(keys_.Name("rope.scaling.type")));
   ASSIGN_OR_RETURN(const double old_factor, NumberOr("rope.scale_linear", 0));
   ASSIGN_OR_RETURN(double factor, NumberOr("rope.scaling.factor", old_factor));
   if (factor < 0) return keys_.Wrong(keys_.Name("rope.scaling.factor"), "a factor", fmt::format("{}", factor));
@@ -73,7 +73,7 @@ Status RopeReader::Read() {
   return all.empty() ? SetFactors(shorter, longer) : SetFactors(all, all);
 }
 
-Status RopeReader::ReadScaling(const std::string& type, double factor) {
+Status RopeReader::ReadScaling(std::string_view type, double factor) {
   if (type == "none") return Status();
   if (type == "yarn") return ReadYarn(factor);
   if (type == "longrope") {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,17 +19,6 @@ constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTemplateKey = "tokenizer.chat_template";
 constexpr int64_t kControl = 3;  // token type
-
-Status ReadBytes(const GgufKeys& keys, std::string_view key, std::string& out) {
-  const GgufValue* const value = keys.Find(key);
-  if (value == nullptr) return Status();
-  if (!value->is_array() || GgufScalarBytes(value->type()) != 1 || value->type() == GgufType::kBool) {
-    return keys.Wrong(key, "an array of bytes", value->TypeName());
-  }
-  out.reserve(value->size());
-  for (size_t i = 0; i < value->size(); ++i) out.push_back(static_cast<char>(*value->Int(i)));
-  return Status();
-}
 
 Status ReadTypes(const GgufKeys& keys, std::vector<int32_t>& out) {
   const GgufValue* const value = keys.Find(kTypesKey);
@@ -62,8 +52,14 @@ Status ReadId(const GgufKeys& keys, std::string_view name, size_t vocab_size, st
   const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
   const GgufValue* const value = keys.Find(key);
   if (value == nullptr) return Status();
-  const bool number = !value->is_array() && GgufScalarBytes(value->type()) > 0 && value->type() != GgufType::kBool;
-  if (!number) return keys.Wrong(key, "a token id", value->TypeName());
+  switch (value->is_array() ? GgufType::kArray : value->type()) {
+    case GgufType::kF32:
+    case GgufType::kF64:
+    case GgufType::kBool:
+    case GgufType::kString:
+    case GgufType::kArray: return keys.Wrong(key, "a token id", value->TypeName());
+    default: break;
+  }
   const std::optional<int64_t> id = value->Int();
   const int64_t size = std::min<int64_t>(static_cast<int64_t>(vocab_size), std::numeric_limits<int32_t>::max());
   if (id.has_value() && *id >= 0 && *id < size) out = static_cast<int32_t>(*id);
@@ -122,6 +118,7 @@ Result<GgufVocab> GgufVocabOf(const GgufFile& file) {
   if (size == 0) return NotFoundError(fmt::format("{}: key {}: expected tokens, found none", keys.what(), kTokensKey));
   ASSIGN_OR_RETURN(vocab.model, keys.Text("tokenizer.ggml.model"));
   ASSIGN_OR_RETURN(vocab.pre, keys.Text("tokenizer.ggml.pre"));
+  ASSIGN_OR_RETURN(vocab.model_name, keys.Text("general.name"));
   RETURN_IF_ERROR(ReadScores(keys, vocab.scores));
   RETURN_IF_ERROR(ReadTypes(keys, vocab.token_types));
   ASSIGN_OR_RETURN(vocab.merges, keys.Texts("tokenizer.ggml.merges"));
@@ -135,20 +132,22 @@ Result<GgufVocab> GgufVocabOf(const GgufFile& file) {
   ASSIGN_OR_RETURN(vocab.add_eos, keys.Flag("tokenizer.ggml.add_eos_token"));
   ASSIGN_OR_RETURN(vocab.add_space_prefix, keys.Flag("tokenizer.ggml.add_space_prefix"));
   ASSIGN_OR_RETURN(vocab.remove_extra_whitespaces, keys.Flag("tokenizer.ggml.remove_extra_whitespaces"));
-  RETURN_IF_ERROR(ReadBytes(keys, "tokenizer.ggml.precompiled_charsmap", vocab.precompiled_charsmap));
+  ASSIGN_OR_RETURN(vocab.precompiled_charsmap, keys.Bytes("tokenizer.ggml.precompiled_charsmap"));
   ASSIGN_OR_RETURN(vocab.chat_template, keys.Text(kTemplateKey));
   const std::string prefix = fmt::format("{}.", kTemplateKey);
   for (const GgufKey& key : file.keys) {
     if (!key.name.starts_with(prefix)) continue;
-    ASSIGN_OR_RETURN(std::string text, keys.Text(key.name));
-    vocab.named_chat_templates.emplace_back(key.name.substr(prefix.size()), std::move(text));
+    ASSIGN_OR_RETURN(const std::string_view text, keys.Text(key.name));
+    vocab.named_chat_templates.emplace_back(std::string_view(key.name).substr(prefix.size()), text);
   }
   return vocab;
 }
 
-Result<GgufVocab> ReadGgufVocab(const std::string& path) {
-  ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path));
-  return GgufVocabOf(file);
+Result<GgufVocabFile> ReadGgufVocab(const std::string& path) {
+  GgufVocabFile result;
+  ASSIGN_OR_RETURN(result.file, ReadGguf(path));
+  ASSIGN_OR_RETURN(result.vocab, GgufVocabOf(result.file));
+  return result;
 }
 
 std::vector<int32_t> GgufEndIds(const GgufFile& file) {
