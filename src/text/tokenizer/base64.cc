@@ -1,5 +1,7 @@
 #include "text/tokenizer/base64.h"
 
+#include <algorithm>
+
 #include <cstdint>
 
 namespace nunspark::text {
@@ -35,6 +37,19 @@ std::optional<std::string> DecodeBase64(std::string_view text) {
     }
   }
   return bytes;
+}
+
+std::string EncodeBase64(std::string_view bytes) {
+  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t word = 0;
+    for (size_t k = 0; k < 3; ++k) word = word << 8 | (k < count ? static_cast<uint8_t>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k) text += k <= count ? kDigits[word >> (18 - 6 * k) & 63] : '=';
+  }
+  return text;
 }
 
 }  // namespace nunspark::text

@@ -1,5 +1,7 @@
 #include "text/tokenizer/normalizer.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -33,6 +35,21 @@ std::string_view TrimRight(std::string_view text) {
     text = text.substr(0, at);
   }
   return text;
+}
+
+// Where origins end once `match`, which begins before `origin_end`, has become `content` at `begin` of the output. The
+// reference counts all of the content as the match's last character.
+uint32_t OriginAfter(Span match, std::string_view text, uint32_t origin_end, std::string_view content, size_t begin) {
+  size_t last = match.end;
+  while (last > match.begin && (text[--last] & 0xC0) == 0x80) {
+  }
+  if (last < origin_end && !content.empty()) {
+    size_t content_last = content.size();
+    while (content_last > 0 && (content[--content_last] & 0xC0) == 0x80) {
+    }
+    return static_cast<uint32_t>(begin + content_last + 1);
+  }
+  return static_cast<uint32_t>(begin);  // what stood before it, if anything
 }
 
 }  // namespace
@@ -92,14 +109,6 @@ Status Normalizer::AppendSteps(const JsonSection& section, int depth) {
   return Status();
 }
 
-uint32_t Normalizer::PrefixBytes() const {
-  size_t bytes = 0;
-  for (const Step& step : steps_) {
-    if (const auto* prepend = std::get_if<Prepend>(&step)) bytes += prepend->text.size();
-  }
-  return static_cast<uint32_t>(bytes);
-}
-
 int64_t Normalizer::memory_bytes() const {
   int64_t bytes = 0;
   for (const Step& step : steps_) {
@@ -110,81 +119,87 @@ int64_t Normalizer::memory_bytes() const {
 }
 
 Result<Normalizer::Normalized> Normalizer::Run(std::string_view text, std::string& storage) const {
-  bool keeps_front = true;
+  uint32_t origin_end = 1;
   std::string next;
   for (const Step& step : steps_) {
     next.clear();
-    ASSIGN_OR_RETURN(const Change change,
-                     std::visit([&](const auto& chosen) { return Apply(chosen, text, next); }, step));
+    ASSIGN_OR_RETURN(const bool changed,
+                     std::visit([&](const auto& chosen) { return Apply(chosen, text, next, origin_end); }, step));
     if (next.size() > kTextBytesMax) {
       return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
     }
-    if (change == Change::kNone) continue;
-    if (change == Change::kTextAndFront) keeps_front = false;
+    if (!changed) continue;
     std::swap(storage, next);
     text = storage;
   }
-  return Normalized{text, keeps_front};
+  return Normalized{text, origin_end};
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out) {
-  return Normalize(step, text, out) ? Change::kText : Change::kNone;
+Result<bool> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t&) {
+  return Normalize(step, text, out);
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out) {
-  if (text.empty()) return Change::kNone;
+Result<bool> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end) {
+  if (text.empty()) return false;
   out.reserve(step.text.size() + text.size());
   out += step.text;
   out += text;
-  return Change::kText;
+  if (origin_end > 0) origin_end += static_cast<uint32_t>(step.text.size());
+  return true;
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out) {
+Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end) {
   std::vector<Span> matches;
   RETURN_IF_ERROR(step.pattern.FindMatches(text, {0, static_cast<uint32_t>(text.size())}, matches));
-  if (matches.empty()) return Change::kNone;
+  if (matches.empty()) return false;
   if (text.size() + matches.size() * step.content.size() > 2 * kTextBytesMax) {
     return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
   }
   out.reserve(text.size() + matches.size() * step.content.size());
   size_t at = 0;
+  uint32_t new_origin_end = 0;
   for (const Span& match : matches) {
     out.append(text, at, match.begin - at);
+    if (match.begin < origin_end) new_origin_end = OriginAfter(match, text, origin_end, step.content, out.size());
     out += step.content;
     at = match.end;
+    if (at < origin_end) new_origin_end = static_cast<uint32_t>(out.size() + (origin_end - at));
   }
   out.append(text, at, text.size() - at);
-  const bool removes_front = matches[0].begin == 0 && matches[0].end > 0 && step.content.empty();
-  return removes_front ? Change::kTextAndFront : Change::kText;
+  if (matches[0].begin < origin_end) origin_end = new_origin_end;
+  return true;
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out) {
+Result<bool> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end) {
   std::string_view stripped = text;
   if (step.left) stripped = TrimLeft(stripped);
-  const bool removes_front = stripped.size() != text.size();
+  const uint32_t removed = static_cast<uint32_t>(text.size() - stripped.size());
   if (step.right) stripped = TrimRight(stripped);
-  if (stripped.size() == text.size()) return Change::kNone;
+  if (stripped.size() == text.size()) return false;
   out = stripped;
-  return removes_front ? Change::kTextAndFront : Change::kText;
+  origin_end -= std::min(origin_end, removed);
+  return true;
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out) {
+Result<bool> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out, uint32_t& origin_end) {
   out.reserve(text.size());
+  const size_t origin_last = origin_end > 0 ? origin_end - 1 : text.size();
   for (size_t at = 0; at < text.size();) {
+    if (at == origin_last) origin_end = static_cast<uint32_t>(out.size() + 1);
     uint32_t bytes = 0;
     AppendLowercase(DecodeValidUtf8(text.data() + at, bytes), out);
     at += bytes;
   }
-  return Change::kText;
+  return true;
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out) {
-  return step.map->RewriteGraphemes(text, out) ? Change::kText : Change::kNone;
+Result<bool> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t&) {
+  return step.map->RewriteGraphemes(text, out);
 }
 
-Result<Normalizer::Change> Normalizer::Apply(const SentencePiece& step, std::string_view text, std::string& out) {
+Result<bool> Normalizer::Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t&) {
   step.normalizer->Run(text, out);
-  return Change::kText;
+  return true;
 }
 
 }  // namespace nunspark::text

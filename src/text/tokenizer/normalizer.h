@@ -28,12 +28,10 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
 
-  // Bytes that Prepend steps put before a text, which belong to its first character.
-  uint32_t PrefixBytes() const;
-
   struct Normalized {
     std::string_view text;
-    bool keeps_front;  // whether its first character still stands for the original's first
+    // Characters that begin below this offset stand for the original's first one (or were put before it); 0: none do.
+    uint32_t origin_end;
   };
   // The normal form of `text` (valid UTF-8). It may be `text` itself or lie in `storage`.
   // Errors: as Regex::FindMatches; kResourceExhausted when the text grows beyond kTextBytesMax.
@@ -64,15 +62,15 @@ class Normalizer {
 
   Status AppendSteps(const JsonSection& section, int depth);
 
-  enum class Change { kNone, kText, kTextAndFront };
-  // Each writes the normal form of `text` to `out` (empty before) unless it gives kNone.
-  static Result<Change> Apply(const NormalForm& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const Prepend& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const Replace& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const Strip& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const Lowercase& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const Precompiled& step, std::string_view text, std::string& out);
-  static Result<Change> Apply(const SentencePiece& step, std::string_view text, std::string& out);
+  // Each writes the normal form of `text` to `out` (empty before) unless it gives false: there is nothing to change.
+  // `origin_end` as in Normalized, of `text` and then of `out`.
+  static Result<bool> Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const Lowercase& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t& origin_end);
 
   std::vector<Step> steps_;
 };

@@ -61,8 +61,7 @@ Status PipelineTokenizer::EncodeText(std::string_view text, std::vector<TokenId>
     }
     const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
     ASSIGN_OR_RETURN(const Normalizer::Normalized normal, parts_.normalizer.Run(part, work.normalized));
-    const bool at_origin = segment.span.begin == 0 && normal.keeps_front;
-    const uint32_t origin_end = at_origin ? parts_.normalizer.PrefixBytes() + 1 : 0;
+    const uint32_t origin_end = segment.span.begin == 0 ? normal.origin_end : 0;
     RETURN_IF_ERROR(EncodeNormalized(normal.text, origin_end, work, ids));
   }
   return Status();

@@ -217,7 +217,7 @@ Status PreTokenizer::Apply(const SplitOnCharacters& step, PieceList& list) {
   return CutPieces(list, step.behavior, Invert::kNo, [&](Span piece, std::vector<Span>& matches) {
     switch (step.set) {
       case CharacterSet::kDigit:
-        MatchCharacters(list.text, piece, matches, [&table](uint32_t c) { return table.In(c, kNumbers); });
+        MatchCharacters(list.text, piece, matches, [](uint32_t c) { return IsStandardNumber(c); });
         break;
       case CharacterSet::kPunctuation:
         MatchCharacters(list.text, piece, matches, [&table](uint32_t c) { return table.IsReferencePunctuation(c); });

@@ -66,6 +66,35 @@ TEST(Normalizer, LeavesCharactersAfterUnicode9Alone) {
   EXPECT_EQ(Normalize(R"({"type":"NFC"})", "a\u0898\u0334"), "a\u0898\u0334");  // not reordered
 }
 
+TEST(Normalizer, LowercaseAndDigitsKnowUnicode17) {  // which the reference has from Rust's standard library
+  EXPECT_EQ(Normalize(R"({"type":"Lowercase"})", "\uA7CE\uA7D2\uA7D4\U00016EA0\U00016EB8"),
+            "\uA7CF\uA7D3\uA7D5\U00016EBB\U00016ED3");
+  EXPECT_EQ(PreTokenize(R"({"type":"Digits","individual_digits":true})", "a\U00011DE1\U00016FF4b"),
+            (Texts{"a", "\U00011DE1", "\U00016FF4", "b"}));
+}
+
+// Where the characters end that stand for the text's first one: what Metaspace's "first" goes by.
+uint32_t OriginEnd(std::string_view json, std::string_view text) {
+  const Json value = std::move(ParseJson(json, "normalizer")).value();
+  std::string storage;
+  return Normalizer::FromJson(JsonSection(value, "test"))->Run(text, storage)->origin_end;
+}
+
+TEST(Normalizer, FollowsTheFirstCharacter) {
+  const std::string_view words = R"({"type":"Replace","pattern":{"Regex":"\\w+"},"content":"▁"})";
+  EXPECT_EQ(OriginEnd(words, "a b"), 1u);
+  EXPECT_EQ(OriginEnd(words, " ab"), 1u);
+  EXPECT_EQ(OriginEnd(words, "ab"), 0u);  // all of a replacement stands for the last character that it replaces
+  EXPECT_EQ(OriginEnd(R"({"type":"Replace","pattern":{"String":"a"},"content":""})", "ab"), 0u);
+  EXPECT_EQ(OriginEnd(R"({"type":"Replace","pattern":{"String":"b"},"content":""})", "ab"), 1u);
+  EXPECT_EQ(OriginEnd(R"({"type":"Strip","strip_left":true,"strip_right":true})", "a "), 1u);
+  EXPECT_EQ(OriginEnd(R"({"type":"Strip","strip_left":true,"strip_right":true})", " a"), 0u);
+  EXPECT_EQ(OriginEnd(R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":" "},
+      {"type":"Replace","pattern":{"String":" "},"content":"▁"}]})",
+                      "ab"),
+            4u);
+}
+
 TEST(Normalizer, NormalizesLocallyAsItDoesAsAWhole) {
   // Every pair of interesting characters, against forms made from single steps: NFC(NFD(x)) == NFC(x) and idempotence.
   const Texts parts = {"a",      "é",      "e",      "\u0301", "\u0316", "\u0345", "가", "\u1100",

@@ -116,11 +116,20 @@ bool IsWordCharacter(uint32_t c) {
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && InRanges(OtherAlphabetic(), c));
 }
 
+bool IsStandardNumber(uint32_t c) {
+  if (UnicodeTable::Get().In(c, kNumbers)) return true;
+  return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
+}
+
 void AppendLowercase(uint32_t c, std::string& out) {
   if (c < 0x80) {
     out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
   } else if (c == 0x130) {  // the one unconditional mapping to two characters
     out += "i\xCC\x87";
+  } else if (c == 0xA7CE || c == 0xA7D2 || c == 0xA7D4) {  // of Unicode 17, as the next
+    AppendUtf8(c + 1, out);
+  } else if (c >= 0x16EA0 && c <= 0x16EB8) {
+    AppendUtf8(c + 27, out);
   } else {
     AppendUtf8(SimpleLowercase(c), out);
   }

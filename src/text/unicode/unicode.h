@@ -107,7 +107,9 @@ class UnicodeTable {
 // \w of the regex crate: Alphabetic, marks, decimal numbers, connector punctuation, and the two joiners.
 bool IsWordCharacter(uint32_t c);
 
-// Appends the full lower-case mapping, without context rules (as Rust's char::to_lowercase).
+// What the reference leaves to Rust's standard library, which is at Unicode 17: numbers (char::is_numeric) and the
+// full lower-case mapping without context rules (char::to_lowercase), which is appended.
+bool IsStandardNumber(uint32_t c);
 void AppendLowercase(uint32_t c, std::string& out);
 
 struct CodePointRange {
