@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -63,7 +64,11 @@ const KernelTable& Kernels() {
 }
 
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
-  return internal::LayoutOf(w.format, w.cols, rows).total + 16;  // to align
+  constexpr int64_t kToAlign = 16;
+  if (internal::IsNative(w.format)) return internal::LayoutOf(w.format, w.cols, rows).total + kToAlign;
+  // Few rows may need more than many.
+  const int64_t few = internal::DecodedLayoutOf(w, std::min(rows, internal::kFewRows)).total;
+  return std::max(few, internal::DecodedLayoutOf(w, rows).total) + kToAlign;
 }
 
 int64_t AttentionScratchFloats(int key_dim, int value_dim) {

@@ -56,6 +56,9 @@ struct KernelTable {
   void (*matmul)(const WeightMatrix& w, const FloatVector& bias, const float* x, int64_t x_stride, int64_t rows,
                  int64_t begin, int64_t end, float* y, int64_t y_stride, float* scratch);
 
+  // Row `row` of w as w.cols floats, the very bits of DecodeRow (any NaN for a NaN).
+  void (*decode_row)(const WeightMatrix& w, int64_t row, float* out);
+
   // y = x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), the sum in float32; y may be x. weight.size = n, or
   // weight.data == nullptr: no weight, factor 1. weight_offset is 0, or 1 for weights stored as their distance from 1.
   void (*rms_norm)(const float* x, const FloatVector& weight, float weight_offset, float epsilon, int64_t n, float* y);

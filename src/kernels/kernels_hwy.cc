@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
+#include "quant/gguf_decode.h"
+#include "quant/small_floats.h"
 
 // Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
 // counts that must disappear.
@@ -40,6 +42,9 @@ namespace {
 #include "kernels/lanes16.inc"
 #include "kernels/vector_ops.inc"
 #include "kernels/attention.inc"
+#include "kernels/matmul_blocks.inc"
+#include "kernels/matmul_decode.inc"
+#include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
 // clang-format on
 

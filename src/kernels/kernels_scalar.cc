@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
+#include "quant/gguf_decode.h"
+#include "quant/small_floats.h"
 
 // Left to the compiler: sixteen floats fit no registers, and everything unrolled takes minutes to build with
 // sanitizers.
@@ -24,6 +26,9 @@ namespace {
 #include "kernels/lanes16.inc"
 #include "kernels/vector_ops.inc"
 #include "kernels/attention.inc"
+#include "kernels/matmul_blocks.inc"
+#include "kernels/matmul_decode.inc"
+#include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
 // clang-format on
 

@@ -1,5 +1,8 @@
 // Matrix products: the canonical order of each encoding, and the scratch that carries it out.
 //
+// Native are the row-major floats and affine with 4 or 8 bits. All other weights are first decoded exactly, tiles of
+// them at a time, and take the order of f32.
+//
 // A row of weights is cut into units of 64 bytes (32 for f16), seen as 16 lanes of one 32-bit word (one half for f16).
 // A word holds kPlanes consecutive elements, so lane l of unit u covers elements u * kUnit + l * kPlanes + i, plane
 // i = 0 in the low bits. The last unit may be short; what is missing counts as zero.
@@ -53,6 +56,12 @@ struct MatMulLayout {
   int64_t total;
 };
 
+constexpr bool IsNative(const WeightFormat& format) {
+  const bool affine = format.encoding == Encoding::kAffine && (format.bits == 4 || format.bits == 8);
+  return format.order == MatrixOrder::kRowMajor && (format.encoding <= Encoding::kBF16 || affine);
+}
+
+// Native formats only.
 constexpr int64_t UnitElements(const WeightFormat& format) {
   switch (format.encoding) {
     case Encoding::kF32:
@@ -76,6 +85,46 @@ constexpr MatMulLayout LayoutOf(const WeightFormat& format, int64_t cols, int64_
   layout.scales = layout.sums + block * layout.groups_row;
   layout.biases = layout.scales + kOutBlock * layout.groups_row;
   layout.total = layout.biases + kOutBlock * layout.groups_row;
+  return layout;
+}
+
+// Decoded weights: tiles of `outs` outputs by `chunk` inputs. For few rows of x a tile stays in the first-level cache
+// and the sums of its lanes are kept between chunks; for many it has all inputs and is reused for all rows, whose cost
+// then hides the decoding.
+inline constexpr int64_t kFewRows = 4;
+
+// Outputs of a tile of a column-major matrix at most: AWQ has 128 in a cache line.
+inline constexpr int64_t kColumnTile = 128;
+
+struct DecodedLayout {
+  int64_t outs;
+  int64_t chunk;
+  int64_t tile_row;  // floats between rows of the tile
+  int64_t tile;      // [outs, tile_row]
+  int64_t lanes;     // [outs, rows, 16] for few rows
+  int64_t tails;     // [rows, 16]: the last cols % 16 inputs and zeros
+  int64_t total;
+};
+
+constexpr DecodedLayout DecodedLayoutOf(const WeightMatrix& w, int64_t rows) {
+  const bool few = rows <= kFewRows;
+  DecodedLayout layout{};
+  layout.outs = few ? 4 : 16;
+  layout.chunk = few ? 1024 : w.cols;
+  if (w.format.order == MatrixOrder::kColumnMajor) {
+    // As many outputs as share a cache line; AWQ's many rows are worth fetching lines again from further caches.
+    const bool awq = w.format.encoding == Encoding::kAwq;
+    layout.outs = awq ? (few ? kColumnTile : 32) : 512 / w.format.bits;
+    layout.outs = std::max<int64_t>(1, layout.outs / w.row_step);
+    if (few) layout.chunk = awq ? 128 : 256;
+  }
+  layout.chunk = std::min(layout.chunk, w.cols);
+  // One cache line more than the data, as above.
+  layout.tile_row = AlignUp(layout.chunk, 16) + 16;
+  layout.tile = 0;
+  layout.lanes = layout.tile + layout.outs * layout.tile_row;
+  layout.tails = layout.lanes + (few ? layout.outs * rows * 16 : 0);
+  layout.total = layout.tails + rows * 16;
   return layout;
 }
 
