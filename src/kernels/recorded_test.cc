@@ -68,7 +68,7 @@ std::vector<float> Product(const KernelTable& table, const WeightFormat& format)
 TEST(RecordedBits, MatMulOfEveryFormat) {
   for (const KernelTable* table : AvailableKernels()) {
     uint64_t floats = 0, affine = 0;
-    for (const WeightFormat& format : AllFormats()) {
+    for (const WeightFormat& format : NativeFormats()) {
       uint64_t& mixed = format.encoding == Encoding::kAffine ? affine : floats;
       mixed = Mix(mixed, Product(*table, format));
     }
