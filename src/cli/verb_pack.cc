@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "engine/model_text.h"
 #include "formats/checkpoint.h"
 #include "models/model_layout.h"
 #include "pack/packer.h"
@@ -57,6 +58,14 @@ Result<int> Run(const Flags& flags) {
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
   ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
+  if (checkpoint.is_gguf) {
+    Result<GgufTextFiles> files = ReadGgufTextFiles(checkpoint.gguf_path);
+    if (!files.ok() && files.status().code() != StatusCode::kNotFound) return files.status();
+    if (files.ok()) {
+      options.generated_files = {{"tokenizer.json", std::move(files->tokenizer_json)},
+                                 {"tokenizer_config.json", std::move(files->tokenizer_config_json)}};
+    }
+  }
   Progress progress("packing", ProgressUnit::kBytes);
   options.progress = [&](int64_t done, int64_t total) {
     progress.Update(done, total);
@@ -87,7 +96,7 @@ void AddPack(CLI::App& app, Action* action) {
           "encode float weights: affine:BITS[:GROUP] (2-6, 8 bits; groups of 32, 64, 128), mxfp4, mxfp8 or none,\n"
           "for modules that match a pattern if one stands before it: 'lm_head=affine:8:64',\n"
           "'*.mlp.down_proj=affine:6:64'. Repeatable; the last rule that matches a module counts")
-      ->take_all()
+      ->allow_extra_args(false)
       ->type_name("[PATTERN=]ENCODING");
   verb->add_option("--threads", flags->threads, "threads that encode; 0 = all CPUs this process may use")
       ->check(CLI::Range(0, 1024))

@@ -210,7 +210,9 @@ TEST(QuantizePack, ExpertsAreEncodedAndRoutersKeepEightBits) {
     const TestModel model = FloatModel({.layers = 2, .experts = 3, .stacked = stacked, .expert_ffn = 64});
     model.WriteTo(work / "model");
     const Result<PackReport> report =
-        PackWith(work, {"affine:4:64", "*.mlp.experts.*.down_proj=affine:8:32", "model.layers.1.mlp.gate=affine:4:32"});
+        PackWith(work, {"affine:4:64",
+                        stacked ? "*.mlp.experts.*.down_proj=affine:8:32" : "*.mlp.switch_mlp.down_proj=affine:8:32",
+                        "model.layers.1.mlp.gate=affine:4:32"});
     ASSERT_TRUE(report.ok()) << report.status().message();
     const std::map<std::string, Stored> pack = ReadTensors(work / "pack");
     for (int expert = 0; expert < 3; ++expert) {

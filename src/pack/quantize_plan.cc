@@ -66,7 +66,7 @@ class Planner {
       // A fused matrix has several uses, one after another.
       if (formats[part].has_value() || (&use != &piece.weights.front() && (&use - 1)->data == use.data)) continue;
       const std::string module = ModuleOf(piece.parts[part]);
-      const Choice choice = Choose(module, use.role);
+      const Choice choice = Choose(piece, module, use.role);
       if (piece.kind == PieceKind::kExpert) RETURN_IF_ERROR(CheckExperts(piece, use.role, module, choice));
       if (!choice.settings.has_value()) continue;
       Encode(piece.parts[part], use, module, *choice.settings, formats[part]);
@@ -75,12 +75,15 @@ class Planner {
     return Status();
   }
 
-  Choice Choose(const std::string& module, Role role) {
+  Choice Choose(const PieceLayout& piece, const std::string& module, Role role) {
+    // Experts are known by two names.
+    const std::string stacked = piece.kind == PieceKind::kExpert ? StackedName(piece, module) : module;
     if (example_.empty() || role == Role::kQuery) example_ = module;
     Choice choice;
     for (size_t i = 0; i < rules_.size(); ++i) {
       const QuantizeRule& rule = rules_[i];
-      if (!rule.pattern.empty() && !GlobMatches(rule.pattern, module)) continue;
+      const bool matches = GlobMatches(rule.pattern, module) || GlobMatches(rule.pattern, stacked);
+      if (!rule.pattern.empty() && !matches) continue;
       matched_[i] = true;
       choice = {.rule = &rule, .settings = rule.settings};
     }
@@ -128,9 +131,12 @@ class Planner {
     settings_.emplace_back(name, settings);
   }
 
+  static const ExpertNames& FirstNames(const ExpertNames& names) { return names; }
+  static const ExpertNames& FirstNames(std::span<const ExpertNames> names) { return names.front(); }
+
   // As config.json of an MLX checkpoint lists experts: "...mlp.experts.7.up_proj" is "...mlp.switch_mlp.up_proj".
   std::string StackedName(const PieceLayout& piece, const std::string& module) const {
-    const ExpertNames& names = layout_.spec->experts;
+    const ExpertNames& names = FirstNames(layout_.spec->experts);
     const std::string numbered = fmt::format("{}.{}.", names.unstacked, piece.expert);
     const size_t at = module.find(numbered);
     if (at == std::string::npos || names.stacked.empty()) return module;

@@ -16,7 +16,8 @@ namespace nunspark {
 // One --quantize. The last rule that matches a module counts.
 struct QuantizeRule {
   // A glob on the module's path, which is its weight's name in a pack without ".weight": '*' stands for any characters,
-  // dots included, '?' for one. Empty: every module.
+  // dots included, '?' for one. Experts are also known by their stacked name ("...mlp.switch_mlp.up_proj"). Empty:
+  // every module.
   std::string pattern;
   std::optional<QuantSettings> settings;  // nullopt: as the source has it
 };

@@ -118,31 +118,32 @@ uint8_t EncodeE8M0(float x) {
   return static_cast<uint8_t>((bits >> 23) + ((bits & 0x007fffffu) != 0 ? 1 : 0));
 }
 
-float DecodeE8M0(uint8_t scale) {
-  return scale == 0 ? 0x1p-127f : std::bit_cast<float>(static_cast<uint32_t>(scale) << 23);
+// 2^(127 - scale): multiplying by it is dividing by the scale, both being powers of two.
+float InverseE8M0(uint8_t scale) {
+  return scale == 254 ? 0x1p-127f : std::bit_cast<float>(static_cast<uint32_t>(254 - scale) << 23);
 }
 
 // Sign, two bits of exponent, one of mantissa: 0, 0.5, 1, 1.5, 2, 3, 4, 6. A value halfway between two becomes the
 // smaller one, and what becomes zero loses its sign.
-uint8_t EncodeE2M1(float value) {
+uint32_t EncodeE2M1(float value) {
   const float x = std::fabs(value);
-  const int code = (x > 0.25f) + (x > 0.75f) + (x > 1.25f) + (x > 1.75f) + (x > 2.5f) + (x > 3.5f) + (x > 5.0f);
-  return static_cast<uint8_t>(code | (code != 0 && value < 0 ? 8 : 0));
+  uint32_t code = 0;
+  for (const float limit : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f}) code += x > limit ? 1 : 0;
+  const uint32_t sign = std::bit_cast<uint32_t>(value) >> 28 & 8u;
+  return code | (code != 0 ? sign : 0u);
 }
 
 // Sign, four bits of exponent (bias 7), three of mantissa; no infinity, 448 is the largest.
-uint8_t EncodeE4M3(float value) {
-  const float x = std::min(std::fabs(value), 448.0f);
-  // Halves of the last bit of a subnormal code, 2^-9, are added as the last bits of a float; or the float's mantissa is
-  // cut to three bits with a carry for ties to even.
-  uint32_t code = 0;
-  if (x < 0x1p-6f) {
-    code = std::bit_cast<uint32_t>(x + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f);
-  } else {
-    const uint32_t bits = std::bit_cast<uint32_t>(x);
-    code = ((bits + 0x7ffffu + ((bits >> 20) & 1u)) >> 20) - (120u << 3);
-  }
-  return static_cast<uint8_t>(code | (std::signbit(value) ? 0x80u : 0u));
+uint32_t EncodeE4M3(float value) {
+  const uint32_t sign = std::bit_cast<uint32_t>(value) >> 24 & 0x80u;
+  const float magnitude = std::fabs(value);
+  const float x = magnitude < 448.0f ? magnitude : 448.0f;
+  // A subnormal code counts 2^-9: added to 2^14 they are the last bits of the sum. Otherwise the mantissa is cut to
+  // three bits, with a carry for what is above the middle, or on it beside an odd code.
+  const uint32_t small = std::bit_cast<uint32_t>(x + 0x1p14f) - std::bit_cast<uint32_t>(0x1p14f);
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t large = ((bits + 0x7ffffu + ((bits >> 20) & 1u)) >> 20) - (120u << 3);
+  return sign | (x < 0x1p-6f ? small : large);
 }
 
 int64_t EncodeMxRow(int bits, std::span<const float> values, const EncodedRow& out) {
@@ -154,9 +155,11 @@ int64_t EncodeMxRow(int bits, std::span<const float> values, const EncodedRow& o
     const uint32_t largest = LargestMagnitude(group);
     if (largest >= kInfinity) return static_cast<int64_t>(start) + FirstNotFinite(group);
     const uint8_t scale_code = EncodeE8M0(std::bit_cast<float>(largest) / largest_code);
-    const float scale = DecodeE8M0(scale_code);
-    for (size_t i = 0; i < kMxGroup; ++i) {
-      codes[i] = bits == 4 ? EncodeE2M1(group[i] / scale) : EncodeE4M3(group[i] / scale);
+    const float inverse = InverseE8M0(scale_code);
+    if (bits == 4) {
+      for (size_t i = 0; i < kMxGroup; ++i) codes[i] = static_cast<uint8_t>(EncodeE2M1(group[i] * inverse));
+    } else {
+      for (size_t i = 0; i < kMxGroup; ++i) codes[i] = static_cast<uint8_t>(EncodeE4M3(group[i] * inverse));
     }
     PackCodes(bits, codes, kMxGroup, out.data + start / kMxGroup * group_bytes);
     out.scales[start / kMxGroup] = scale_code;
