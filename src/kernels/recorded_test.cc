@@ -2,6 +2,7 @@
 // each other. A change here changes every output of the engine and must be meant.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "kernels/kernels.h"
@@ -114,6 +115,46 @@ TEST(RecordedBits, NormSoftmaxAndActivation) {
     table.softmax(x.data(), kSize);
     gated.insert(gated.end(), x.begin(), x.end());
     return gated;
+  });
+}
+
+TEST(RecordedBits, OtherActivationsAndRotation) {
+  ExpectBits(4776902904654524945u, [](const KernelTable& table) {
+    constexpr int64_t kSize = 1000;
+    Numbers numbers;
+    const std::vector<float> x = numbers.Floats(kSize, 12.0f), up = numbers.Floats(kSize, 9.0f);
+    std::vector<float> all(5 * kSize);
+    table.geglu(x.data(), up.data(), kSize, all.data());
+    table.swiglu_clipped(x.data(), up.data(), kSize, 1.702f, 7.0f, all.data() + kSize);
+    table.xielu(x.data(), kSize, 0.8f, 1.3f, 0.5f, -1e-6f, all.data() + 2 * kSize);
+    std::copy(x.begin(), x.end(), all.begin() + 3 * kSize);
+    table.softcap(all.data() + 3 * kSize, 5.0f, kSize);
+    std::copy(x.begin(), x.end(), all.begin() + 4 * kSize);
+    table.rope_pairs(all.data() + 4 * kSize, up.data(), up.data() + kSize / 2, kSize);
+    return all;
+  });
+}
+
+TEST(RecordedBits, AttentionToALatentWithSinksAndSoftcap) {
+  ExpectBits(6026502357432666040u, [](const KernelTable& table) {
+    constexpr int kKeyDim = 36, kValueDim = 24, kHeads = 5;
+    Numbers numbers;
+    std::vector<uint8_t> blocks[2];
+    for (auto& block : blocks) AppendFloats(numbers.Floats(kKvBlockPositions * kKeyDim, 2.0f), FloatType::kBF16, block);
+    const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
+    const KvView kv{.type = FloatType::kBF16,
+                    .kv_heads = 1,
+                    .key_dim = kKeyDim,
+                    .value_dim = kValueDim,
+                    .value_stride = kKeyDim,
+                    .key_blocks = keys,
+                    .value_blocks = keys};
+    const std::vector<float> q = numbers.Floats(kHeads * kKeyDim, 2.0f), sinks = numbers.Floats(kHeads, 4.0f);
+    std::vector<float> out(kHeads * kValueDim);
+    std::vector<float> scratch(static_cast<size_t>(AttentionScratchFloats(kKeyDim, kValueDim)));
+    const AttendParams params{.scale = 0.17f, .softcap = 6.0f, .sinks = sinks.data()};
+    table.attend(q.data(), kHeads, kv, 0, 3, 117, params, out.data(), scratch.data());
+    return out;
   });
 }
 
