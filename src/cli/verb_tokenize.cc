@@ -2,6 +2,7 @@
 
 #include "cli/line_loop.h"
 #include "cli/verbs.h"
+#include "engine/model_text.h"
 #include "text/tokenizer/tokenize_lines.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -9,7 +10,7 @@ namespace nunspark::cli {
 namespace {
 
 Result<int> Run(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, text::Tokenizer::Load(path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, OpenTokenizer(path));
   RETURN_IF_ERROR(LoopOverLines([&](std::string_view line) { return text::TokenizeLine(*tokenizer, line); }));
   return 0;
 }
@@ -19,7 +20,8 @@ Result<int> Run(const std::string& path) {
 void AddTokenize(CLI::App& app, Action* action) {
   auto path = std::make_shared<std::string>();
   CLI::App* const verb = app.add_subcommand("tokenize", "text to token ids and back, JSON lines from stdin to stdout");
-  verb->add_option("tokenizer", *path, "model folder, tokenizer.json, tokenizer.json.gz or tokenizer.model")
+  verb->add_option("tokenizer", *path,
+                   "model folder, tokenizer.json, tokenizer.json.gz, tokenizer.model, tiktoken ranks or .gguf file")
       ->required();
   verb->footer(
       "In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional "

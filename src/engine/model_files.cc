@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "engine/model_text.h"
+#include "formats/gguf_model.h"
 #include "text/chat/chat_format_lines.h"
 
 namespace nunspark {
@@ -36,30 +38,33 @@ Result<std::unique_ptr<ModelFilesImpl>> ModelFilesImpl::OpenFolder(const std::st
   std::unique_ptr<ModelFilesImpl> files(new ModelFilesImpl);
   ASSIGN_OR_RETURN(files->checkpoint_, OpenCheckpoint(folder));
   ASSIGN_OR_RETURN(files->layout_, ResolveModel(files->checkpoint_));
-  RETURN_IF_ERROR(files->LoadText());
+  // Of a split GGUF model any part may be named; the first has the vocabulary.
+  RETURN_IF_ERROR(files->LoadText(IsGgufName(folder) ? files->checkpoint_.gguf_path : folder));
   files->CollectStopIds();
   return files;
 }
 
-Status ModelFilesImpl::LoadText() {
-  Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::Tokenizer::Load(folder());
+Status ModelFilesImpl::LoadText(const std::string& path) {
+  Result<std::unique_ptr<text::Tokenizer>> tokenizer = OpenTokenizer(path);
   // A model without a tokenizer still runs on token ids; a broken one is an error.
   if (!tokenizer.ok() && tokenizer.status().code() != StatusCode::kNotFound) return tokenizer.status();
   if (tokenizer.ok()) tokenizer_ = std::move(tokenizer).value();
 
-  const Result<std::string> source = text::LoadChatTemplateSource(folder());
-  if (!source.ok()) {
-    template_status_ = source.status();
-  } else {
-    text::TemplateError error;
-    template_ = text::ChatTemplate::Parse(*source, &error);
-    if (template_ == nullptr) {
-      template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", folder(), error.type, error.message));
-    }
+  Result<ChatSource> chat = OpenChatSource(path);
+  if (!chat.ok()) {
+    template_status_ = chat.status();
+    return chat.status().code() == StatusCode::kNotFound ? Status() : chat.status();
   }
-  Result<Json> specials = text::LoadSpecialTokens(folder());
-  if (!specials.ok() && specials.status().code() != StatusCode::kNotFound) return specials.status();
-  if (specials.ok()) special_tokens_ = std::move(specials).value();
+  special_tokens_ = std::move(chat->special_tokens);
+  if (!chat->source.ok()) {
+    template_status_ = chat->source.status();
+    return Status();
+  }
+  text::TemplateError error;
+  template_ = text::ChatTemplate::Parse(*chat->source, &error);
+  if (template_ == nullptr) {
+    template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", path, error.type, error.message));
+  }
   return Status();
 }
 
@@ -81,7 +86,7 @@ void ModelFilesImpl::CollectStopIds() {
 
 Result<const text::Tokenizer*> ModelFilesImpl::RequireTokenizer() const {
   if (tokenizer_ != nullptr) return tokenizer_.get();
-  return NotFoundError(fmt::format("{} has no tokenizer.json; give token ids with --prompt-ids", folder()));
+  return NotFoundError(fmt::format("{} has no tokenizer; give token ids with --prompt-ids", folder()));
 }
 
 Result<std::vector<int32_t>> ModelFilesImpl::Encode(std::string_view text) const {
@@ -96,16 +101,10 @@ Result<std::string> ModelFilesImpl::Decode(std::span<const int32_t> ids, bool sk
 
 Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) const {
   if (template_ == nullptr) return template_status_;
-  ASSIGN_OR_RETURN(Json context, ParseJson(context_json, "chat context"));
-  if (!context.is_object()) return InvalidArgumentError("the chat context must be a JSON object");
-  if (special_tokens_.is_object()) {
-    for (const auto& [name, value] : special_tokens_.as_object()) {
-      if (context.Find(name) == nullptr) context.Set(name, value);
-    }
-  }
   std::string output;
   text::TemplateError error;
-  if (!template_->Render(context, text::LocalTimeNow(), &output, &error)) {
+  // As text, not as a tree: integers of any size stay exact.
+  if (!template_->RenderJsonText(context_json, text::LocalTimeNow(), &output, &error, {}, special_tokens_)) {
     return InvalidArgumentError(fmt::format("chat template: {}: {}", error.type, error.message));
   }
   return output;

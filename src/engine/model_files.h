@@ -34,7 +34,7 @@ class ModelFilesImpl : public ModelFiles {
   const ModelLayout& layout() const { return layout_; }
 
  private:
-  Status LoadText();
+  Status LoadText(const std::string& path);
   void CollectStopIds();
   Result<const text::Tokenizer*> RequireTokenizer() const;
 

@@ -39,30 +39,34 @@ struct ChatFormatLines::Impl {
 
   std::string Answer(std::string_view line);
   const ParsedTemplate* Choose(jinja::Runtime& runtime, const jinja::Value& request);
-  bool AddSpecialTokens(jinja::Runtime& runtime, const jinja::Value& context) const;
 };
 
 ChatFormatLines::ChatFormatLines(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatFormatLines::~ChatFormatLines() = default;
 
 Result<std::unique_ptr<ChatFormatLines>> ChatFormatLines::Open(const std::string& folder, const CivilTime& now) {
+  if (folder.empty()) {
+    return Make(NotFoundError("no folder was given, so every line needs a \"template\""), Json(), now);
+  }
+  struct stat info {};
+  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    return NotFoundError(fmt::format("{}: no such folder", folder));
+  }
+  ASSIGN_OR_RETURN(Json special_tokens, LoadSpecialTokens(folder));
+  return Make(LoadChatTemplateSource(folder), std::move(special_tokens), now);
+}
+
+Result<std::unique_ptr<ChatFormatLines>> ChatFormatLines::Make(Result<std::string> source, Json special_tokens,
+                                                               const CivilTime& now) {
+  if (!source.ok() && source.status().code() != StatusCode::kNotFound) return source.status();
   auto impl = std::make_unique<Impl>();
   impl->now = now;
-  impl->why_no_own = "no folder was given, so every line needs a \"template\"";
-  if (!folder.empty()) {
-    struct stat info {};
-    if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-      return NotFoundError(fmt::format("{}: no such folder", folder));
-    }
-    Result<std::string> source = LoadChatTemplateSource(folder);
-    if (!source.ok() && source.status().code() != StatusCode::kNotFound) return source.status();
-    if (source.ok()) {
-      impl->has_own = true;
-      impl->own.Parse(*std::move(source));
-    } else {
-      impl->why_no_own = source.status().message();
-    }
-    ASSIGN_OR_RETURN(impl->special_tokens, LoadSpecialTokens(folder));
+  impl->special_tokens = std::move(special_tokens);
+  if (source.ok()) {
+    impl->has_own = true;
+    impl->own.Parse(*std::move(source));
+  } else {
+    impl->why_no_own = source.status().message();
   }
   return std::unique_ptr<ChatFormatLines>(new ChatFormatLines(std::move(impl)));
 }
@@ -85,16 +89,6 @@ const ParsedTemplate* ChatFormatLines::Impl::Choose(jinja::Runtime& runtime, con
   return &last;
 }
 
-bool ChatFormatLines::Impl::AddSpecialTokens(jinja::Runtime& runtime, const jinja::Value& context) const {
-  auto& variables = context.as<jinja::DictObject>();
-  for (const auto& [name, token] : special_tokens.as_object()) {
-    if (variables.FindText(name) != nullptr) continue;
-    const jinja::Value text = runtime.String(jinja::ToValidText(token.as_string()));
-    if (text.failed() || !runtime.SetText(variables, name, text)) return false;
-  }
-  return true;
-}
-
 std::string ChatFormatLines::Impl::Answer(std::string_view line) {
   jinja::Runtime runtime({}, now);
   const jinja::Value request = jinja::ParseJsonValue(runtime, line);
@@ -108,7 +102,8 @@ std::string ChatFormatLines::Impl::Answer(std::string_view line) {
   if (chosen == nullptr) return ErrorLine(runtime.error());
   if (chosen->tree == nullptr) return ErrorLine(chosen->error);
   std::string output;
-  if (!AddSpecialTokens(runtime, *context) || !jinja::Interpreter(runtime, *chosen->tree, *context).Render(&output)) {
+  if (!jinja::AddMissing(runtime, *context, special_tokens) ||
+      !jinja::Interpreter(runtime, *chosen->tree, *context).Render(&output)) {
     return ErrorLine(runtime.error());
   }
   if (jinja::HasSurrogates(output)) {

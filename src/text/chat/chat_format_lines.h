@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "nunspark/status.h"
 #include "text/chat/chat_template.h"
 
@@ -25,6 +26,11 @@ class ChatFormatLines {
   // A folder without a template is no error until a line needs it. `now` feeds strftime_now.
   // Errors: as LoadChatTemplateSource and LoadSpecialTokens, but kNotFound only for a missing folder.
   static Result<std::unique_ptr<ChatFormatLines>> Open(const std::string& folder, const CivilTime& now);
+
+  // The same for a template and an object of special tokens that come from elsewhere. `source` may be kNotFound, which
+  // is no error until a line needs it; other errors are given back.
+  static Result<std::unique_ptr<ChatFormatLines>> Make(Result<std::string> source, Json special_tokens,
+                                                       const CivilTime& now);
 
   // Answers one line; never fails as a whole. No newline at the end.
   std::string Answer(std::string_view line);

@@ -50,9 +50,10 @@ bool ChatTemplate::Render(const Json& context, const CivilTime& now, std::string
 }
 
 bool ChatTemplate::RenderJsonText(std::string_view context, const CivilTime& now, std::string* output,
-                                  TemplateError* error, const RenderLimits& limits) const {
+                                  TemplateError* error, const RenderLimits& limits, const Json& defaults) const {
   jinja::Runtime runtime(limits, now);
   const jinja::Value value = jinja::ParseJsonValue(runtime, context);
+  if (value.is_dict()) jinja::AddMissing(runtime, value, defaults);
   return RenderContext(*impl_->tree, runtime, value, output, error);
 }
 

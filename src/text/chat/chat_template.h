@@ -54,8 +54,9 @@ class ChatTemplate {
 
   // The same for a context that is still JSON text. Reads it as Python's json module does: integers beyond 64 bits stay
   // exact (a Json tree has only their nearest double), NaN and Infinity are numbers. Malformed text is an error too.
+  // `defaults`: an object of strings, each a variable where the context has none of that name (special tokens).
   bool RenderJsonText(std::string_view context, const CivilTime& now, std::string* output, TemplateError* error,
-                      const RenderLimits& limits = {}) const;
+                      const RenderLimits& limits = {}, const Json& defaults = Json()) const;
 
  private:
   struct Impl;
@@ -68,9 +69,15 @@ class ChatTemplate {
 // Errors: kNotFound when the folder has none; kDataLoss for a malformed file.
 Result<std::string> LoadChatTemplateSource(const std::string& folder, std::string_view name = "");
 
+// The same of a tokenizer_config.json that is there already; `where` names it in errors.
+Result<std::string> ChatTemplateOf(const Json& tokenizer_config, const std::string& where, std::string_view name = "");
+
 // bos_token, eos_token, unk_token, pad_token and the other special-token strings of the folder's tokenizer_config.json
 // and special_tokens_map.json, as an object of strings (absent ones left out).
 Result<Json> LoadSpecialTokens(const std::string& folder);
+
+// The same of one file's content.
+Json SpecialTokensOf(const Json& config);
 
 }  // namespace nunspark::text
 

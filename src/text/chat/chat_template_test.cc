@@ -32,6 +32,18 @@ std::string ErrorType(std::string_view source, std::string_view context = "{}", 
   return error.type;
 }
 
+TEST(ChatTemplate, DefaultsFillInWhatAJsonTextLacks) {
+  TemplateError error;
+  std::string output;
+  const auto chat_template = ChatTemplate::Parse("{{ a }} {{ b }} {{ n }}", &error);
+  const Json defaults(Json::Object{{"a", Json("1")}, {"b", Json("2")}, {"c", Json(3)}});
+  ASSERT_TRUE(chat_template->RenderJsonText(R"({"b": "own", "n": 123456789012345678901234567890})", kNow, &output,
+                                            &error, {}, defaults));
+  EXPECT_EQ(output, "1 own 123456789012345678901234567890");
+  EXPECT_FALSE(chat_template->RenderJsonText("[]", kNow, &output, &error, {}, defaults));
+  EXPECT_EQ(error.type, "TypeError");
+}
+
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;

@@ -370,4 +370,15 @@ Value FromJson(Runtime& runtime, const Json& json) {
   return ok ? value : Value::Failed();
 }
 
+bool AddMissing(Runtime& runtime, const Value& context, const Json& defaults) {
+  if (!defaults.is_object()) return true;
+  auto& variables = context.as<DictObject>();
+  for (const auto& [name, value] : defaults.as_object()) {
+    if (!value.is_string() || variables.FindText(name) != nullptr) continue;
+    const Value text = runtime.String(ToValidText(value.as_string()));
+    if (text.failed() || !runtime.SetText(variables, name, text)) return false;
+  }
+  return true;
+}
+
 }  // namespace nunspark::text::jinja

@@ -90,18 +90,31 @@ Result<std::string> LoadChatTemplateSource(const std::string& folder, std::strin
                   folder));
 }
 
+Result<std::string> ChatTemplateOf(const Json& tokenizer_config, const std::string& where, std::string_view name) {
+  const Json* value = tokenizer_config.Find("chat_template");
+  if (value != nullptr && !value->is_null()) return ChooseTemplate(*value, name, where);
+  return NotFoundError(fmt::format("{}: has no chat template", where));
+}
+
+Json SpecialTokensOf(const Json& config) {
+  Json tokens{Json::Object()};
+  if (!config.is_object()) return tokens;
+  for (const auto& [name, value] : config.as_object()) {
+    if (!name.ends_with("_token")) continue;
+    // A string, or an added token with its text as "content".
+    const Json* text = value.is_object() ? value.Find("content") : &value;
+    if (text != nullptr && text->is_string()) tokens.Set(name, *text);
+  }
+  return tokens;
+}
+
 Result<Json> LoadSpecialTokens(const std::string& folder) {
   Json tokens{Json::Object()};
   // The config is read last: where both name a token, it counts.
   for (const char* file : {"/special_tokens_map.json", "/tokenizer_config.json"}) {
     ASSIGN_OR_RETURN(const Json json, ReadJsonFile(folder + file));
-    if (!json.is_object()) continue;
-    for (const auto& [name, value] : json.as_object()) {
-      if (!name.ends_with("_token")) continue;
-      // A string, or an added token with its text as "content".
-      const Json* text = value.is_object() ? value.Find("content") : &value;
-      if (text != nullptr && text->is_string()) tokens.Set(name, *text);
-    }
+    const Json found = SpecialTokensOf(json);
+    for (const auto& [name, value] : found.as_object()) tokens.Set(name, value);
   }
   return tokens;
 }

@@ -231,6 +231,8 @@ bool AppendJson(Runtime& runtime, const Value& value, const JsonStyle& style, st
 // A JSON text or tree as Python's json module reads it. Failed on malformed text.
 Value ParseJsonValue(Runtime& runtime, std::string_view text);
 Value FromJson(Runtime& runtime, const Json& json);
+// Sets what `context` (a dict) lacks of `defaults`, an object of strings or no object. False when failed.
+bool AddMissing(Runtime& runtime, const Value& context, const Json& defaults);
 
 // Tables of builtins. nullptr when there is none of that name.
 const Builtin* FindFilter(std::string_view name);

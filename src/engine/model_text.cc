@@ -1,0 +1,90 @@
+#include "engine/model_text.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "formats/gguf_model.h"
+#include "formats/gguf_vocab.h"
+#include "text/chat/chat_template.h"
+#include "text/tokenizer/gguf_vocab.h"
+#include "text/tokenizer/text_file.h"
+
+namespace nunspark {
+namespace {
+
+text::GgufVocab TextVocab(const GgufVocab& from) {
+  text::GgufVocab vocab;
+  vocab.model = from.model;
+  vocab.pre = from.pre;
+  vocab.model_name = from.model_name;
+  vocab.tokens = from.tokens;
+  vocab.scores = from.scores;
+  vocab.token_types = from.token_types;
+  vocab.merges = from.merges;
+  vocab.charsmap = from.precompiled_charsmap;
+  vocab.bos_id = from.bos_id;
+  vocab.eos_id = from.eos_id;
+  vocab.unknown_id = from.unk_id;
+  vocab.padding_id = from.pad_id;
+  vocab.add_bos = from.add_bos;
+  vocab.add_eos = from.add_eos;
+  vocab.add_space_prefix = from.add_space_prefix;
+  vocab.remove_extra_whitespaces = from.remove_extra_whitespaces;
+  if (!from.chat_template.empty()) vocab.chat_templates.push_back({"default", from.chat_template});
+  for (const auto& [name, source] : from.named_chat_templates) vocab.chat_templates.push_back({name, source});
+  return vocab;
+}
+
+// The GGUF file that `path` is, or that a folder holds; "" when there is none.
+Result<std::string> GgufOf(const std::string& path) {
+  if (IsGgufName(path)) return path;
+  Result<std::string> found = FindGgufModel(path);
+  // Of several models none is meant; whoever opens the folder as a model is told so.
+  return found.ok() ? found : Result<std::string>(std::string());
+}
+
+}  // namespace
+
+Result<GgufTextFiles> ReadGgufTextFiles(const std::string& path) {
+  ASSIGN_OR_RETURN(const GgufVocabFile file, ReadGgufVocab(path));
+  const text::GgufVocab vocab = TextVocab(file.vocab);
+  GgufTextFiles files;
+  ASSIGN_OR_RETURN(files.tokenizer_json, text::GgufTokenizerJson(vocab, path));
+  files.tokenizer_config_json = WriteJson(text::GgufTokenizerConfig(vocab), 2) + "\n";
+  return files;
+}
+
+Result<std::unique_ptr<text::Tokenizer>> OpenTokenizer(const std::string& path) {
+  if (!IsGgufName(path)) {
+    Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::Tokenizer::Load(path);
+    if (tokenizer.ok() || tokenizer.status().code() != StatusCode::kNotFound) return tokenizer;
+    ASSIGN_OR_RETURN(const std::string gguf, GgufOf(path));
+    if (gguf.empty()) return tokenizer.status();
+    return OpenTokenizer(gguf);
+  }
+  ASSIGN_OR_RETURN(const GgufVocabFile file, ReadGgufVocab(path));
+  return text::LoadGgufVocab(TextVocab(file.vocab), path);
+}
+
+Result<ChatSource> OpenChatSource(const std::string& path) {
+  if (!IsGgufName(path)) {
+    if (!text::IsFolder(path)) return NotFoundError(fmt::format("{}: no such folder", path));
+    Result<std::string> source = text::LoadChatTemplateSource(path);
+    ASSIGN_OR_RETURN(Json special_tokens, text::LoadSpecialTokens(path));
+    if (source.ok() || source.status().code() != StatusCode::kNotFound) {
+      return ChatSource{std::move(source), std::move(special_tokens)};
+    }
+    ASSIGN_OR_RETURN(const std::string gguf, GgufOf(path));
+    if (gguf.empty()) return ChatSource{std::move(source), std::move(special_tokens)};
+    ASSIGN_OR_RETURN(ChatSource inside, OpenChatSource(gguf));
+    for (const auto& [name, value] : special_tokens.as_object()) inside.special_tokens.Set(name, value);
+    return inside;
+  }
+  Result<GgufVocabFile> file = ReadGgufVocab(path);
+  if (!file.ok()) return file.status();
+  const Json config = text::GgufTokenizerConfig(TextVocab(file->vocab));
+  return ChatSource{text::ChatTemplateOf(config, path), text::SpecialTokensOf(config)};
+}
+
+}  // namespace nunspark
