@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,7 @@ struct Summary {
 std::string KindName(const ModelLayout& layout, const PieceLayout& piece) {
   switch (piece.kind) {
     case PieceKind::kEmbed: return layout.hparams.tied ? "embedding (also the head)" : "embedding";
+    case PieceKind::kRowTable: return "per-layer embedding";
     case PieceKind::kCore: return layout.first_expert[static_cast<size_t>(piece.layer)] < 0 ? "dense layers" : "cores";
     case PieceKind::kExpert: return "experts";
     case PieceKind::kNormHead: return layout.hparams.tied ? "norm" : "norm and head";
@@ -51,17 +53,49 @@ Summary Summarise(const ModelLayout& layout) {
     auto& [count, bytes] = summary.kinds[KindName(layout, piece)];
     ++count;
     bytes += piece.bytes;
+    // A table that is not also the head serves one row a token.
+    const bool table = piece.kind == PieceKind::kRowTable || (piece.kind == PieceKind::kEmbed && !layout.hparams.tied);
+    std::set<int32_t> counted;  // parts that several weights share
     for (const WeightUse& use : piece.weights) {
       const int64_t parameters = use.rows * use.cols + (use.bias >= 0 ? use.rows : 0);
       summary.parameters += parameters;
-      if (piece.kind != PieceKind::kExpert || piece.expert < h.experts_per_token)
+      if (table) {
+        summary.active_parameters += use.cols;
+      } else if (piece.kind != PieceKind::kExpert || piece.expert < h.experts_per_token) {
         summary.active_parameters += parameters;
+      }
       for (const int32_t part : {use.data, use.scales, use.biases, use.bias}) {
-        if (part >= 0) summary.encodings[FormatName(use.format)] += piece.parts[static_cast<size_t>(part)].bytes;
+        if (part < 0 || !counted.insert(part).second) continue;
+        summary.encodings[FormatName(use.format)] += piece.parts[static_cast<size_t>(part)].bytes;
       }
     }
   }
   return summary;
+}
+
+// "16" or, where layers differ, "16 or 32".
+std::string Values(const HParams& h, int64_t LayerShape::*member) {
+  std::set<int64_t> values;
+  for (const LayerShape& layer : h.layer) values.insert(layer.*member);
+  std::string text;
+  for (const int64_t value : values) text += (text.empty() ? "" : " or ") + std::to_string(value);
+  return text;
+}
+
+// Why a tensor has no use, and how many share the reason.
+std::map<std::string, std::vector<std::string>> IgnoredByReason(const ModelLayout& layout) {
+  std::map<std::string, std::vector<std::string>> reasons;
+  for (const std::string& name : layout.ignored) {
+    bool known = false;
+    for (const std::string_view part : layout.spec->ignored) known = known || name.find(part) != std::string::npos;
+    std::string reason = "unknown to " + std::string(layout.spec->name);
+    if (known) reason = "another part of the model (vision, audio, shared or superfluous)";
+    if (layout.hparams.tied && (name.find("lm_head") != std::string::npos || name.starts_with("output.weight"))) {
+      reason = "the embedding is the head";
+    }
+    reasons[reason].push_back(name);
+  }
+  return reasons;
 }
 
 std::string Millions(int64_t count) {
@@ -90,17 +124,20 @@ void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
   std::puts(fmt::format("  whole process about {} {}", FormatSize(plan.total_bytes), ceiling).c_str());
 }
 
+std::string_view FormName(const Checkpoint& checkpoint) {
+  return checkpoint.is_gguf ? "GGUF" : checkpoint.is_pack ? "pack" : "checkpoint folder";
+}
+
 void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Summary& summary) {
   const HParams& h = layout.hparams;
-  std::puts(fmt::format("model        {} ({}), {}", checkpoint.folder, layout.spec->name,
-                        checkpoint.is_pack ? "pack" : "checkpoint folder")
-                .c_str());
+  std::puts(
+      fmt::format("model        {} ({}), {}", checkpoint.folder, layout.spec->name, FormName(checkpoint)).c_str());
   std::puts(fmt::format("defined by   {}", layout.spec->authors_code).c_str());
   std::puts(fmt::format("parameters   {} total, {} active per token", Millions(summary.parameters),
                         Millions(summary.active_parameters))
                 .c_str());
   std::puts(fmt::format("shape        {} layers, {} wide, {} heads of {} ({} kv), vocabulary {}", h.layers, h.model_dim,
-                        h.heads, h.head_dim, h.kv_heads, h.vocab_size)
+                        h.heads, Values(h, &LayerShape::head_dim), Values(h, &LayerShape::kv_heads), h.vocab_size)
                 .c_str());
   if (h.experts > 0) {
     std::puts(fmt::format("experts      {} a layer, {} used per token", h.experts, h.experts_per_token).c_str());
@@ -122,10 +159,8 @@ void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Su
                           FormatSize(entry.second))
                   .c_str());
   }
-  if (!layout.ignored.empty()) {
-    std::puts(fmt::format("ignored      {} tensors that {} does not use, such as {}", layout.ignored.size(),
-                          layout.spec->name, layout.ignored.front())
-                  .c_str());
+  for (const auto& [reason, names] : IgnoredByReason(layout)) {
+    std::puts(fmt::format("ignored      {} tensors such as {}: {}", names.size(), names.front(), reason).c_str());
   }
 }
 
@@ -138,16 +173,18 @@ Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summa
     kinds.emplace_back(name, Json::Object{{"count", entry.first}, {"bytes", entry.second}});
   }
   Json::Array ignored;
-  for (const std::string& name : layout.ignored) ignored.emplace_back(name);
+  for (const auto& [reason, names] : IgnoredByReason(layout)) {
+    for (const std::string& name : names) ignored.push_back(Json::Object{{"name", name}, {"reason", reason}});
+  }
   Json::Object out{{"model_type", std::string(layout.spec->name)},
-                   {"form", checkpoint.is_pack ? "pack" : "checkpoint"},
+                   {"form", std::string(FormName(checkpoint))},
                    {"parameters", summary.parameters},
                    {"active_parameters", summary.active_parameters},
                    {"layers", h.layers},
                    {"model_dim", h.model_dim},
                    {"heads", h.heads},
-                   {"kv_heads", h.kv_heads},
-                   {"head_dim", h.head_dim},
+                   {"kv_heads", h.layer.front().kv_heads},
+                   {"head_dim", h.layer.front().head_dim},
                    {"vocab_size", h.vocab_size},
                    {"experts", h.experts},
                    {"experts_per_token", h.experts_per_token},

@@ -25,24 +25,38 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// The names by which checkpoints of the naming know a type.
+std::vector<std::string_view> NamesOf(const ArchSpec& spec, Naming naming) {
+  if (naming == Naming::kGguf) return {spec.gguf.begin(), spec.gguf.end()};
+  std::vector<std::string_view> names = {spec.name};
+  names.insert(names.end(), spec.aliases.begin(), spec.aliases.end());
+  return names;
+}
+
 }  // namespace
 
-Result<const ArchSpec*> FindArch(std::string_view model_type) {
+Result<const ArchSpec*> FindArch(std::string_view model_type, Naming naming) {
   std::string known;
   std::string_view closest;
   size_t closest_distance = SIZE_MAX;
   for (const ArchSpec* spec : SupportedArchs()) {
-    if (spec->name == model_type) return spec;
-    known += (known.empty() ? "" : ", ") + std::string(spec->name);
-    const size_t distance = EditDistance(spec->name, model_type);
-    if (distance < closest_distance) {
-      closest_distance = distance;
-      closest = spec->name;
+    for (const std::string_view name : NamesOf(*spec, naming)) {
+      if (name == model_type) return spec;
+      known += (known.empty() ? "" : ", ") + std::string(name);
+      const size_t distance = EditDistance(name, model_type);
+      if (distance < closest_distance) {
+        closest_distance = distance;
+        closest = name;
+      }
     }
   }
   std::string message =
-      fmt::format("model type '{}' is not supported; supported types: {}", model_type.substr(0, 100), known);
-  if (closest_distance <= 3) message += fmt::format("; the closest match is {}", closest);
+      fmt::format("{} '{}' is not supported; supported: {}",
+                  naming == Naming::kGguf ? "GGUF architecture" : "model type", model_type.substr(0, 100), known);
+  // A third of the letters wrong is no longer a slip of the pen.
+  if (closest_distance <= std::max<size_t>(3, model_type.size() / 3)) {
+    message += fmt::format("; the closest match is {}", closest);
+  }
   return UnsupportedError(std::move(message));
 }
 

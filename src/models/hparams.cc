@@ -1,33 +1,48 @@
 #include "models/hparams.h"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "models/arch_spec.h"
+#include "models/config_reader.h"
 
 namespace nunspark {
 namespace {
 
+using internal::FieldValues;
+using internal::FindGiven;
+using internal::WrongValue;
+
 // Larger values are no model but a corrupt or hostile file; below it, products of two dimensions fit an int64.
 constexpr double kMaxDimension = 1 << 28;
 
-using FieldValues = std::array<double, kHParamFieldCount>;
+enum class ValueKind { kWhole, kReal, kFlag };
 
-Status WrongValue(std::string_view what, std::string_view key, std::string_view expected, const Json& found) {
-  std::string text = WriteJson(found);
-  if (text.size() > 60) text = text.substr(0, 60) + "...";
-  return DataLossError(fmt::format("{}: {}: expected {}, found {}", what, key, expected, text));
-}
-
-bool IsFlag(HParamField field) {
+ValueKind KindOf(HParamField field) {
   switch (field) {
     case HParamField::kTied:
+    case HParamField::kNormPlusOne:
     case HParamField::kAttentionBias:
+    case HParamField::kAttentionOutBias:
     case HParamField::kMlpBias:
+    case HParamField::kRopeInterleaved:
+    case HParamField::kQkNorm:
+    case HParamField::kUseSlidingWindow:
+    case HParamField::kValueIsKey:
+    case HParamField::kMoeEnabled:
     case HParamField::kNormTopK:
-    case HParamField::kUseSlidingWindow: return true;
+    case HParamField::kDoubleWideMlp:
+    case HParamField::kOrderedEmbeddings: return ValueKind::kFlag;
+    case HParamField::kRmsEpsilon:
+    case HParamField::kRopeTheta:
+    case HParamField::kRopeLocalTheta:
+    case HParamField::kPartialRotary:
+    case HParamField::kQueryScalar:
+    case HParamField::kAttentionSoftcap:
+    case HParamField::kLogitSoftcap: return ValueKind::kReal;
     case HParamField::kVocabSize:
     case HParamField::kModelDim:
     case HParamField::kLayers:
@@ -35,205 +50,156 @@ bool IsFlag(HParamField field) {
     case HParamField::kKvHeads:
     case HParamField::kHeadDim:
     case HParamField::kFfnDim:
-    case HParamField::kRmsEpsilon:
-    case HParamField::kRopeTheta:
     case HParamField::kMaxPositions:
+    case HParamField::kOriginalPositions:
+    case HParamField::kSlidingWindow:
+    case HParamField::kMaxWindowLayers:
+    case HParamField::kWindowPattern:
+    case HParamField::kGlobalHeadDim:
+    case HParamField::kGlobalKvHeads:
+    case HParamField::kKvSharedLayers:
+    case HParamField::kQueryRank:
+    case HParamField::kKvRank:
+    case HParamField::kQkRopeDim:
+    case HParamField::kQkNopeDim:
+    case HParamField::kValueDim:
     case HParamField::kExperts:
     case HParamField::kExpertsPerToken:
     case HParamField::kExpertFfnDim:
     case HParamField::kSparseStep:
-    case HParamField::kSlidingWindow:
-    case HParamField::kMaxWindowLayers: return false;
+    case HParamField::kPerLayerDim:
+    case HParamField::kPerLayerVocab:
+    case HParamField::kBackboneDim:
+    case HParamField::kCentroids:
+    case HParamField::kCentroidTopK: return ValueKind::kWhole;
   }
-  return false;
+  return ValueKind::kWhole;
 }
 
-bool IsReal(HParamField field) { return field == HParamField::kRmsEpsilon || field == HParamField::kRopeTheta; }
+bool IsCap(HParamField field) { return field == HParamField::kAttentionSoftcap || field == HParamField::kLogitSoftcap; }
 
-Status ReadField(const ConfigKey& key, const Json& config, std::string_view what, double& value) {
-  const Json* const found = config.Find(key.key);
-  if (found == nullptr || found->is_null()) {
-    if (key.rule == ConfigRule::kRequired) {
-      return DataLossError(fmt::format("{}: {} is missing", what, key.key));
+Status ReadValue(const Json& found, const ConfigKey& key, std::string_view what, double& value) {
+  switch (KindOf(key.field)) {
+    case ValueKind::kFlag:
+      if (!found.is_bool()) return WrongValue(what, key.key, "true or false", found);
+      value = found.as_bool() ? 1 : 0;
+      return Status();
+    case ValueKind::kReal:
+      // A cap of 0 is none.
+      if (found.is_number() && found.as_double() == 0 && IsCap(key.field)) return Status();
+      if (!found.is_number() || !(found.as_double() > 0) || !std::isfinite(found.as_double())) {
+        return WrongValue(what, key.key, "a positive number", found);
+      }
+      value = found.as_double();
+      return Status();
+    case ValueKind::kWhole: break;
+  }
+  if (!found.is_int() || found.as_int() < 0 || static_cast<double>(found.as_int()) > kMaxDimension) {
+    return WrongValue(what, key.key, "a whole number from 0 to 2^28", found);
+  }
+  value = static_cast<double>(found.as_int());
+  return Status();
+}
+
+bool IsGguf(const Json& config) {
+  const Json* const from = FindGiven(config, "converted_from");
+  return from != nullptr && *from == Json("gguf");
+}
+
+// Values that GGUF gives for every layer; the largest stands for the model.
+bool MayDifferByLayer(HParamField field) { return field == HParamField::kFfnDim || field == HParamField::kKvHeads; }
+
+Status ReadFields(const ArchSpec& spec, const Json& config, std::string_view what, FieldValues& values) {
+  for (const ConfigKey& key : spec.config) {
+    internal::FieldValue& value = values[key.field];
+    if (value.given) continue;
+    const Json* const found = key.key.empty() ? nullptr : FindGiven(config, key.key);
+    if (found == nullptr) {
+      if (value.value == 0) value.value = key.fallback;
+      continue;
     }
-    value = key.fallback;
-    return Status();
-  }
-  if (IsFlag(key.field)) {
-    if (!found->is_bool()) return WrongValue(what, key.key, "true or false", *found);
-    value = found->as_bool() ? 1 : 0;
-    return Status();
-  }
-  if (IsReal(key.field)) {
-    if (!found->is_number() || !(found->as_double() > 0) || !std::isfinite(found->as_double())) {
-      return WrongValue(what, key.key, "a positive number", *found);
+    if (found->is_array() && MayDifferByLayer(key.field)) {
+      for (const Json& one : found->as_array()) {
+        double number = 0;
+        RETURN_IF_ERROR(ReadValue(one, key, what, number));
+        value.value = std::max(value.value, number);
+      }
+    } else {
+      RETURN_IF_ERROR(ReadValue(*found, key, what, value.value));
     }
-    value = found->as_double();
-    return Status();
+    value.given = true;
   }
-  if (!found->is_int() || found->as_int() < 0 || static_cast<double>(found->as_int()) > kMaxDimension) {
-    return WrongValue(what, key.key, "a whole number from 0 to 2^28", *found);
+  for (const ConfigKey& key : spec.config) {
+    if (key.rule != ConfigRule::kRequired || values.given(key.field)) continue;
+    if (IsGguf(config) && key.fallback != 0) continue;
+    return DataLossError(fmt::format("{}: {} is missing", what, key.key));
   }
-  value = static_cast<double>(found->as_int());
   return Status();
 }
 
-// An optional number of rope_scaling.
-Status ReadRopeNumber(const Json& scaling, std::string_view key, std::string_view what, double& value) {
-  const Json* const found = scaling.Find(key);
-  if (found == nullptr || found->is_null()) return Status();
-  if (!found->is_number() || !std::isfinite(found->as_double()) || found->as_double() < 0) {
-    return WrongValue(what, fmt::format("rope_scaling.{}", key), "a number >= 0", *found);
+// The members of a wrapper's text_config, as if they stood at the top.
+Json FlatConfig(const Json& config) {
+  const Json* const text = FindGiven(config, "text_config");
+  if (text == nullptr || !text->is_object()) return config;
+  Json flat = config;
+  for (const auto& [key, value] : text->as_object()) {
+    if (key == "model_type" || (key == "vocab_size" && FindGiven(config, key) != nullptr)) continue;
+    flat.Set(key, value);
   }
-  value = found->as_double();
-  return Status();
+  return flat;
 }
 
-Status ReadRopeKind(const Json& scaling, std::string_view what, RopeKind& kind) {
-  std::string name = "default";
-  for (const char* key : {"type", "rope_type"}) {
-    const Json* const found = scaling.Find(key);
-    if (found == nullptr || found->is_null()) continue;
-    if (!found->is_string()) return WrongValue(what, fmt::format("rope_scaling.{}", key), "a string", *found);
-    if (found->as_string().empty()) continue;
-    name = found->as_string();
-    break;
+Status CheckActivation(const ArchSpec& spec, const Json& config, std::string_view what) {
+  std::string_view names;
+  switch (spec.block.activation) {
+    case Activation::kSwiGlu:
+    case Activation::kSwiGluClipped: names = "silu swish"; break;
+    case Activation::kGeGlu: names = "gelu_pytorch_tanh gelu_tanh gelu_new"; break;
+    case Activation::kXielu: names = "xielu"; break;
   }
-  constexpr std::pair<std::string_view, RopeKind> kKinds[] = {{"default", RopeKind::kDefault},
-                                                              {"linear", RopeKind::kLinear},
-                                                              {"llama3", RopeKind::kLlama3},
-                                                              {"yarn", RopeKind::kYarn},
-                                                              {"dynamic", RopeKind::kDynamic}};
-  for (const auto& [known, value] : kKinds) {
-    if (known != name) continue;
-    kind = value;
-    return Status();
-  }
-  return UnsupportedError(
-      fmt::format("{}: rope type '{}' is not supported; supported: default, linear, llama3, yarn, dynamic", what,
-                  name.substr(0, 60)));
-}
-
-Status ReadRope(const Json& config, std::string_view what, HParams& hparams) {
-  if (const Json* const factor = config.Find("partial_rotary_factor");
-      factor != nullptr && !factor->is_null() && *factor != Json(1.0) && *factor != Json(1)) {
-    return UnsupportedError(
-        fmt::format("{}: partial_rotary_factor {} is not supported for this model type", what, WriteJson(*factor)));
-  }
-  if (const Json* const nested = config.Find("rope_parameters"); nested != nullptr && nested->is_object()) {
-    for (const auto& [key, value] : nested->as_object()) {
-      if (!value.is_object()) continue;
-      return UnsupportedError(fmt::format(
-          "{}: rope_parameters.{}: parameters per layer type are not supported for this model type", what, key));
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const Json* const act = FindGiven(config, key);
+    if (act == nullptr) continue;
+    bool known = false;
+    for (size_t begin = 0; begin < names.size();) {
+      const size_t end = std::min(names.find(' ', begin), names.size());
+      known = known || *act == Json(std::string(names.substr(begin, end - begin)));
+      begin = end + 1;
     }
-  }
-  const Json* const scaling = config.Find("rope_scaling");
-  RopeParams& rope = hparams.rope;
-  rope.original_positions = static_cast<double>(hparams.max_positions);
-  if (scaling == nullptr || scaling->is_null()) return Status();
-  if (!scaling->is_object()) return WrongValue(what, "rope_scaling", "an object or null", *scaling);
-  RETURN_IF_ERROR(ReadRopeKind(*scaling, what, rope.kind));
-  if (rope.kind == RopeKind::kDefault) return Status();
-
-  rope.factor = 0;
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "factor", what, rope.factor));
-  if (rope.kind == RopeKind::kLlama3) rope.original_positions = 8192;
-  if (rope.kind != RopeKind::kDynamic) {
-    RETURN_IF_ERROR(ReadRopeNumber(*scaling, "original_max_position_embeddings", what, rope.original_positions));
-  }
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "low_freq_factor", what, rope.low_freq_factor));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "high_freq_factor", what, rope.high_freq_factor));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "beta_fast", what, rope.beta_fast));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "beta_slow", what, rope.beta_slow));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "mscale", what, rope.mscale));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "mscale_all_dim", what, rope.mscale_all_dim));
-  RETURN_IF_ERROR(ReadRopeNumber(*scaling, "attention_factor", what, rope.attention_factor));
-  if (const Json* const truncate = scaling->Find("truncate"); truncate != nullptr && !truncate->is_null()) {
-    if (!truncate->is_bool()) return WrongValue(what, "rope_scaling.truncate", "true or false", *truncate);
-    rope.truncate = truncate->as_bool();
-  }
-  if (rope.factor < 1) {
-    const Json* const factor = scaling->Find("factor");
-    return WrongValue(what, "rope_scaling.factor", "a number >= 1", factor == nullptr ? Json() : *factor);
-  }
-  if (rope.kind != RopeKind::kLinear && rope.original_positions < 1) {
-    return DataLossError(
-        fmt::format("{}: rope_scaling: the trained length is unknown: neither "
-                    "original_max_position_embeddings nor max_position_embeddings is given",
-                    what));
-  }
-  if (rope.kind == RopeKind::kLlama3 && !(rope.high_freq_factor > rope.low_freq_factor && rope.low_freq_factor > 0)) {
-    return DataLossError(
-        fmt::format("{}: rope_scaling: expected 0 < low_freq_factor < high_freq_factor, found {} and {}", what,
-                    rope.low_freq_factor, rope.high_freq_factor));
-  }
-  if (rope.kind == RopeKind::kYarn && !(rope.beta_fast > 0 && rope.beta_slow > 0)) {
-    return DataLossError(fmt::format("{}: rope_scaling: beta_fast and beta_slow must be positive", what));
+    if (known) continue;
+    return UnsupportedError(fmt::format("{}: {} {} is not supported for {}; supported: {}", what, key,
+                                        WriteJson(*act).substr(0, 60), spec.name, names));
   }
   return Status();
 }
 
-Status ReadMoeLayers(const ArchSpec& spec, const Json& config, std::string_view what, int64_t sparse_step,
-                     HParams& hparams) {
-  hparams.moe_layer.assign(static_cast<size_t>(hparams.layers), false);
-  if (spec.block.ffn != Ffn::kMoe || hparams.experts == 0) return Status();
-  if (sparse_step < 1) return DataLossError(fmt::format("{}: decoder_sparse_step: expected at least 1, found 0", what));
-  for (int64_t layer = 0; layer < hparams.layers; ++layer) {
-    hparams.moe_layer[static_cast<size_t>(layer)] = (layer + 1) % sparse_step == 0;
-  }
-  const Json* const dense = config.Find("mlp_only_layers");
-  if (dense == nullptr || dense->is_null()) return Status();
-  if (!dense->is_array()) return WrongValue(what, "mlp_only_layers", "an array", *dense);
-  for (const Json& layer : dense->as_array()) {
-    if (!layer.is_int() || layer.as_int() < 0) return WrongValue(what, "mlp_only_layers", "layer numbers", *dense);
-    if (layer.as_int() < hparams.layers) hparams.moe_layer[static_cast<size_t>(layer.as_int())] = false;
-  }
-  return Status();
-}
-
-Status ReadWindows(const ArchSpec& spec, const Json& config, std::string_view what, const FieldValues& values,
-                   HParams& hparams) {
-  hparams.window.assign(static_cast<size_t>(hparams.layers), 0);
-  const int64_t window = static_cast<int64_t>(values[static_cast<size_t>(HParamField::kSlidingWindow)]);
-  if (spec.block.window == Window::kNone || window == 0) return Status();
-  if (values[static_cast<size_t>(HParamField::kUseSlidingWindow)] == 0) return Status();
-  const Json* const types = config.Find("layer_types");
-  const bool by_type = spec.block.window == Window::kByLayer && types != nullptr && !types->is_null();
-  if (by_type && (!types->is_array() || static_cast<int64_t>(types->as_array().size()) != hparams.layers)) {
-    return WrongValue(what, "layer_types", fmt::format("an array of {} names", hparams.layers), *types);
-  }
-  const int64_t first = static_cast<int64_t>(values[static_cast<size_t>(HParamField::kMaxWindowLayers)]);
-  for (int64_t layer = 0; layer < hparams.layers; ++layer) {
-    const size_t i = static_cast<size_t>(layer);
-    if (by_type && types->as_array()[i] != Json("sliding_attention") &&
-        types->as_array()[i] != Json("full_attention")) {
-      return WrongValue(what, "layer_types", "full_attention or sliding_attention", types->as_array()[i]);
-    }
-    const bool slides = by_type ? types->as_array()[i] == Json("sliding_attention")
-                                : spec.block.window == Window::kEveryLayer || layer >= first;
-    if (slides) hparams.window[i] = window;
-  }
-  return Status();
-}
-
-Status CheckDimensions(const HParams& h, std::string_view what, bool moe) {
-  const std::pair<std::string_view, int64_t> positive[] = {
-      {"vocab_size", h.vocab_size},     {"hidden_size", h.model_dim},        {"num_hidden_layers", h.layers},
-      {"num_attention_heads", h.heads}, {"num_key_value_heads", h.kv_heads}, {"head_dim", h.head_dim},
-      {"intermediate_size", h.ffn_dim}};
+Status CheckDimensions(const ArchSpec& spec, const FieldValues& values, const HParams& h, std::string_view what) {
+  const std::pair<std::string_view, int64_t> positive[] = {{"vocab_size", h.vocab_size},
+                                                           {"hidden_size", h.model_dim},
+                                                           {"num_hidden_layers", h.layers},
+                                                           {"num_attention_heads", h.heads},
+                                                           {"num_key_value_heads", values.whole(HParamField::kKvHeads)},
+                                                           {"head_dim", values.whole(HParamField::kHeadDim)},
+                                                           {"intermediate_size", values.whole(HParamField::kFfnDim)}};
   for (const auto& [key, value] : positive) {
     if (value < 1) return DataLossError(fmt::format("{}: {}: expected a positive number, found {}", what, key, value));
   }
   if (h.layers > 10000) return DataLossError(fmt::format("{}: num_hidden_layers: {} is absurd", what, h.layers));
-  if (h.heads % h.kv_heads != 0) {
-    return DataLossError(
-        fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads ({}), found {}", what,
-                    h.kv_heads, h.heads));
+  if (spec.block.attention == Attention::kMla) {
+    const std::pair<std::string_view, int64_t> ranks[] = {{"kv_lora_rank", h.kv_rank},
+                                                          {"qk_rope_head_dim", h.qk_rope_dim},
+                                                          {"qk_nope_head_dim", h.qk_nope_dim},
+                                                          {"v_head_dim", h.value_dim}};
+    for (const auto& [key, value] : ranks) {
+      if (value < 1 || value > 4096) {
+        return DataLossError(fmt::format("{}: {}: expected a number from 1 to 4096, found {}", what, key, value));
+      }
+    }
+    if (h.qk_rope_dim % 2 != 0) {
+      return DataLossError(fmt::format("{}: qk_rope_head_dim: expected an even number, found {}", what, h.qk_rope_dim));
+    }
   }
-  if (h.head_dim % 2 != 0 || h.head_dim > 4096) {
-    return DataLossError(fmt::format("{}: head_dim: expected an even number up to 4096, found {}", what, h.head_dim));
-  }
-  if (!moe || h.experts == 0) return Status();
+  if (h.experts == 0) return Status();
   if (h.experts > 65536 || h.experts_per_token < 1 || h.experts_per_token > h.experts) {
     return DataLossError(fmt::format("{}: expected 1 <= num_experts_per_tok <= num_experts <= 65536, found {} and {}",
                                      what, h.experts_per_token, h.experts));
@@ -244,45 +210,253 @@ Status CheckDimensions(const HParams& h, std::string_view what, bool moe) {
   return Status();
 }
 
+Status CheckHeads(const HParams& h, std::string_view what) {
+  for (const LayerShape& layer : h.layer) {
+    if (layer.kv_heads < 1 || h.heads % layer.kv_heads != 0) {
+      return DataLossError(
+          fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads ({}), found {}", what,
+                      layer.kv_heads, h.heads));
+    }
+    if (layer.head_dim % 2 != 0 || layer.head_dim > 4096) {
+      return DataLossError(
+          fmt::format("{}: head_dim: expected an even number up to 4096, found {}", what, layer.head_dim));
+    }
+  }
+  return Status();
+}
+
+Status ReadMoeLayers(const ArchSpec& spec, const Json& config, std::string_view what, const FieldValues& values,
+                     HParams& h) {
+  if (h.experts == 0) return Status();
+  const int64_t step = std::max<int64_t>(values.whole(HParamField::kSparseStep), 0);
+  if (spec.block.ffn == Ffn::kMoe && step < 1) {
+    return DataLossError(fmt::format("{}: decoder_sparse_step: expected at least 1, found 0", what));
+  }
+  for (int64_t layer = 0; layer < h.layers; ++layer) {
+    h.layer[static_cast<size_t>(layer)].moe = spec.block.ffn == Ffn::kDenseAndMoe || (layer + 1) % step == 0;
+  }
+  const Json* const dense = FindGiven(config, "mlp_only_layers");
+  if (dense == nullptr) return Status();
+  if (!dense->is_array()) return WrongValue(what, "mlp_only_layers", "an array", *dense);
+  for (const Json& layer : dense->as_array()) {
+    if (!layer.is_int() || layer.as_int() < 0) return WrongValue(what, "mlp_only_layers", "layer numbers", *dense);
+    if (layer.as_int() < h.layers) h.layer[static_cast<size_t>(layer.as_int())].moe = false;
+  }
+  return Status();
+}
+
+// layer_types, as "this layer slides"; nullopt when there is none.
+Result<std::optional<std::vector<bool>>> ReadLayerTypes(const Json& config, std::string_view what, int64_t layers) {
+  const Json* const types = FindGiven(config, "layer_types");
+  if (types == nullptr) return std::optional<std::vector<bool>>();
+  if (!types->is_array() || static_cast<int64_t>(types->as_array().size()) != layers) {
+    return WrongValue(what, "layer_types", fmt::format("an array of {} names", layers), *types);
+  }
+  std::vector<bool> sliding;
+  for (const Json& type : types->as_array()) {
+    if (type != Json("sliding_attention") && type != Json("full_attention")) {
+      return WrongValue(what, "layer_types", "full_attention or sliding_attention", type);
+    }
+    sliding.push_back(type == Json("sliding_attention"));
+  }
+  return std::optional(std::move(sliding));
+}
+
+// Which layers slide, and by how much.
+Result<std::vector<bool>> ReadWindows(const ArchSpec& spec, const Json& config, std::string_view what,
+                                      const FieldValues& values, HParams& h) {
+  std::vector<bool> sliding(static_cast<size_t>(h.layers), false);
+  const Window rule = spec.block.window;
+  const int64_t window = values.whole(HParamField::kSlidingWindow);
+  const bool by_flag = rule == Window::kByFlag || rule == Window::kByFlagAll;
+  if (rule == Window::kNone || window == 0 || (by_flag && !values.flag(HParamField::kUseSlidingWindow))) return sliding;
+  std::optional<std::vector<bool>> types;
+  if (rule != Window::kByFlagAll) {
+    ASSIGN_OR_RETURN(types, ReadLayerTypes(config, what, h.layers));
+  }
+  const int64_t first = values.whole(HParamField::kMaxWindowLayers);
+  const int64_t pattern = std::max<int64_t>(values.whole(HParamField::kWindowPattern), 1);
+  for (int64_t layer = 0; layer < h.layers; ++layer) {
+    bool slides = false;
+    switch (rule) {
+      case Window::kNone:
+      case Window::kByType: break;
+      case Window::kByFlag: slides = layer >= first; break;
+      case Window::kByFlagAll:
+      case Window::kAll: slides = true; break;
+      case Window::kPattern: slides = (layer + 1) % pattern != 0; break;
+      case Window::kAlternating: slides = layer % 2 == 0; break;
+    }
+    const size_t i = static_cast<size_t>(layer);
+    sliding[i] = types ? (*types)[i] : slides;
+    if (sliding[i]) h.layer[i].window = window;
+  }
+  return sliding;
+}
+
+// Values listed for every layer.
+Status ReadListed(const Json& config, std::string_view key, std::string_view what, HParams& h,
+                  int64_t LayerShape::*member) {
+  const Json* const listed = FindGiven(config, key);
+  if (listed == nullptr || !listed->is_array()) return Status();
+  if (listed->as_array().size() != h.layer.size()) {
+    return WrongValue(what, key, fmt::format("one number, or one for each of {} layers", h.layers), *listed);
+  }
+  for (size_t i = 0; i < h.layer.size(); ++i) h.layer[i].*member = listed->as_array()[i].as_int();
+  return Status();
+}
+
+// Layers from the first sharing one on attend to the last earlier layer of their kind.
+Status ShareKv(const FieldValues& values, const std::vector<bool>& sliding, std::string_view what, HParams& h) {
+  const int64_t shared = values.whole(HParamField::kKvSharedLayers);
+  if (shared > h.layers) {
+    return DataLossError(fmt::format("{}: num_kv_shared_layers: expected at most {} (num_hidden_layers), found {}",
+                                     what, h.layers, shared));
+  }
+  const int64_t own = h.layers - shared;
+  for (int64_t layer = own; layer < h.layers; ++layer) {
+    int64_t source = own - 1;
+    while (source >= 0 && sliding[static_cast<size_t>(source)] != sliding[static_cast<size_t>(layer)]) --source;
+    if (source < 0) {
+      return DataLossError(fmt::format(
+          "{}: num_kv_shared_layers: layer {} shares the keys of an earlier layer of its type, and there is none", what,
+          layer));
+    }
+    h.layer[static_cast<size_t>(layer)].kv_layer = static_cast<int32_t>(source);
+    if (own > 0 && values.flag(HParamField::kDoubleWideMlp)) h.layer[static_cast<size_t>(layer)].ffn_dim *= 2;
+  }
+  return Status();
+}
+
+// What makes layers of one model differ.
+Status ReadLayers(const ArchSpec& spec, const Json& config, std::string_view what, const FieldValues& values,
+                  HParams& h) {
+  const bool mla = spec.block.attention == Attention::kMla;
+  for (int64_t i = 0; i < h.layers; ++i) {
+    h.layer.push_back({.head_dim = mla ? h.qk_nope_dim + h.qk_rope_dim : values.whole(HParamField::kHeadDim),
+                       .kv_heads = mla ? 1 : values.whole(HParamField::kKvHeads),
+                       .ffn_dim = values.whole(HParamField::kFfnDim),
+                       .kv_layer = static_cast<int32_t>(i)});
+  }
+  if (!mla) RETURN_IF_ERROR(ReadListed(config, "num_key_value_heads", what, h, &LayerShape::kv_heads));
+  RETURN_IF_ERROR(ReadListed(config, "intermediate_size", what, h, &LayerShape::ffn_dim));
+  RETURN_IF_ERROR(ReadMoeLayers(spec, config, what, values, h));
+  ASSIGN_OR_RETURN(const std::vector<bool> sliding, ReadWindows(spec, config, what, values, h));
+  const int64_t global_head_dim = values.whole(HParamField::kGlobalHeadDim);
+  for (size_t i = 0; i < h.layer.size(); ++i) {
+    LayerShape& layer = h.layer[i];
+    if (sliding[i]) continue;
+    if (global_head_dim > 0) layer.head_dim = global_head_dim;
+    if (!values.flag(HParamField::kValueIsKey)) continue;
+    layer.value_is_key = true;
+    if (values.whole(HParamField::kGlobalKvHeads) > 0) layer.kv_heads = values.whole(HParamField::kGlobalKvHeads);
+  }
+  if (IsDrafter(spec)) {
+    for (LayerShape& layer : h.layer) layer.kv_layer = -1;
+  } else {
+    RETURN_IF_ERROR(ShareKv(values, sliding, what, h));
+  }
+  RETURN_IF_ERROR(CheckHeads(h, what));
+  return ReadRopes(spec, config, what, values, sliding, h);
+}
+
+template <typename Value>
+int64_t Largest(const std::vector<LayerShape>& layers, Value value) {
+  int64_t largest = 0;
+  for (const LayerShape& layer : layers) largest = std::max(largest, value(layer));
+  return largest;
+}
+
 }  // namespace
 
-Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::string_view what) {
-  FieldValues values{};
-  for (const ConfigKey& key : spec.config) {
-    RETURN_IF_ERROR(ReadField(key, config, what, values[static_cast<size_t>(key.field)]));
-  }
-  const auto whole = [&](HParamField field) { return static_cast<int64_t>(values[static_cast<size_t>(field)]); };
-  const auto flag = [&](HParamField field) { return values[static_cast<size_t>(field)] != 0; };
+Status internal::WrongValue(std::string_view what, std::string_view key, std::string_view expected, const Json& found) {
+  std::string text = WriteJson(found);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return DataLossError(fmt::format("{}: {}: expected {}, found {}", what, key, expected, text));
+}
 
-  if (const Json* const act = config.Find("hidden_act"); act != nullptr && !act->is_null() && *act != Json("silu")) {
-    return UnsupportedError(fmt::format("{}: hidden_act {} is not supported for {}; supported: silu", what,
-                                        WriteJson(*act).substr(0, 60), spec.name));
+const Json* internal::FindGiven(const Json& object, std::string_view key) {
+  const Json* const found = object.Find(key);
+  return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+int64_t HParams::max_head_dim() const {
+  return Largest(layer, [](const LayerShape& l) { return l.head_dim; });
+}
+int64_t HParams::max_kv_out() const {
+  return Largest(layer, [](const LayerShape& l) { return l.kv_heads * l.head_dim; });
+}
+int64_t HParams::max_ffn_dim() const {
+  return Largest(layer, [](const LayerShape& l) { return l.ffn_dim; });
+}
+
+int64_t HParams::rope_switch_length() const {
+  for (const RopeParams& rope : ropes) {
+    if (rope.kind == RopeKind::kLongRope && rope.short_factor != rope.long_factor) {
+      return static_cast<int64_t>(rope.original_positions);
+    }
   }
+  return 0;
+}
+
+Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::string_view what) {
+  const Json flat = FlatConfig(config);
+  FieldValues values;
+  RETURN_IF_ERROR(ReadFields(spec, flat, what, values));
+  RETURN_IF_ERROR(CheckActivation(spec, flat, what));
 
   HParams h;
-  h.vocab_size = whole(HParamField::kVocabSize);
-  h.model_dim = whole(HParamField::kModelDim);
-  h.layers = whole(HParamField::kLayers);
-  h.heads = whole(HParamField::kHeads);
-  h.kv_heads = whole(HParamField::kKvHeads);
-  if (h.kv_heads == 0) h.kv_heads = h.heads;
-  h.head_dim = whole(HParamField::kHeadDim);
-  if (h.head_dim == 0 && h.heads > 0) h.head_dim = h.model_dim / h.heads;
-  h.ffn_dim = whole(HParamField::kFfnDim);
-  h.rms_epsilon = values[static_cast<size_t>(HParamField::kRmsEpsilon)];
-  h.max_positions = whole(HParamField::kMaxPositions);
-  h.tied = flag(HParamField::kTied);
-  h.attention_bias = flag(HParamField::kAttentionBias);
-  h.mlp_bias = flag(HParamField::kMlpBias);
-  h.rope.theta = values[static_cast<size_t>(HParamField::kRopeTheta)];
-  h.experts = whole(HParamField::kExperts);
-  h.experts_per_token = whole(HParamField::kExpertsPerToken);
-  h.expert_ffn_dim = whole(HParamField::kExpertFfnDim);
-  h.norm_topk = flag(HParamField::kNormTopK);
-  RETURN_IF_ERROR(CheckDimensions(h, what, spec.block.ffn == Ffn::kMoe));
-  RETURN_IF_ERROR(ReadRope(config, what, h));
-  RETURN_IF_ERROR(ReadMoeLayers(spec, config, what, whole(HParamField::kSparseStep), h));
-  RETURN_IF_ERROR(ReadWindows(spec, config, what, values, h));
+  h.vocab_size = values.whole(HParamField::kVocabSize);
+  h.model_dim = values.whole(HParamField::kModelDim);
+  h.layers = values.whole(HParamField::kLayers);
+  h.heads = values.whole(HParamField::kHeads);
+  if (values.whole(HParamField::kKvHeads) == 0) values[HParamField::kKvHeads].value = static_cast<double>(h.heads);
+  if (values.whole(HParamField::kHeadDim) == 0 && h.heads > 0) {
+    values[HParamField::kHeadDim].value = static_cast<double>(h.model_dim / h.heads);
+  }
+  h.rms_epsilon = values.real(HParamField::kRmsEpsilon);
+  h.norm_offset = values.real(HParamField::kNormPlusOne);
+  h.max_positions = values.whole(HParamField::kMaxPositions);
+  h.tied = values.flag(HParamField::kTied);
+  h.attention_bias = values.flag(HParamField::kAttentionBias);
+  h.attention_out_bias = values.flag(HParamField::kAttentionOutBias);
+  h.mlp_bias = values.flag(HParamField::kMlpBias);
+  h.bias_by_presence = IsGguf(config);
+  h.qk_norm = values.flag(HParamField::kQkNorm);
+  h.rope_interleaved = values.given(HParamField::kRopeInterleaved) ? values.flag(HParamField::kRopeInterleaved)
+                                                                   : spec.block.rope == RopeForm::kPairs;
+  h.attention_softcap = values.real(HParamField::kAttentionSoftcap);
+  h.logit_softcap = values.real(HParamField::kLogitSoftcap);
+  h.query_rank = values.whole(HParamField::kQueryRank);
+  h.kv_rank = values.whole(HParamField::kKvRank);
+  h.qk_rope_dim = values.whole(HParamField::kQkRopeDim);
+  h.qk_nope_dim = values.whole(HParamField::kQkNopeDim);
+  h.value_dim = values.whole(HParamField::kValueDim);
+  const bool moe =
+      spec.block.ffn == Ffn::kMoe || (spec.block.ffn == Ffn::kDenseAndMoe && values.flag(HParamField::kMoeEnabled));
+  if (moe) {
+    h.experts = values.whole(HParamField::kExperts);
+    h.experts_per_token = values.whole(HParamField::kExpertsPerToken);
+    h.expert_ffn_dim = values.whole(HParamField::kExpertFfnDim);
+    h.norm_topk = values.flag(HParamField::kNormTopK);
+  }
+  h.per_layer_dim = values.whole(HParamField::kPerLayerDim);
+  h.per_layer_vocab = values.whole(HParamField::kPerLayerVocab);
+  h.backbone_dim = values.whole(HParamField::kBackboneDim);
+  h.centroids = values.whole(HParamField::kCentroids);
+  h.centroid_top_k = values.whole(HParamField::kCentroidTopK);
+  h.ordered_embeddings = values.flag(HParamField::kOrderedEmbeddings);
+  RETURN_IF_ERROR(CheckDimensions(spec, values, h, what));
+  if (spec.block.embed_scale == EmbedScale::kSqrtModelDim) {
+    h.embed_scale = static_cast<float>(std::sqrt(static_cast<double>(h.model_dim)));
+  }
+  RETURN_IF_ERROR(ReadLayers(spec, flat, what, values, h));
+  // The one kind whose max_position_embeddings is the length before stretching.
+  if (h.ropes.front().kind == RopeKind::kDynamic) {
+    h.max_positions = static_cast<int64_t>(static_cast<double>(h.max_positions) * h.ropes.front().factor);
+  }
+  const double scalar = values.real(HParamField::kQueryScalar);
+  h.attention_scale = 1 / std::sqrt(scalar > 0 ? scalar : static_cast<double>(h.layer.front().head_dim));
   return h;
 }
 

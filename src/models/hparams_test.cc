@@ -24,12 +24,12 @@ Result<HParams> With(const char* key, const char* value) {
 
 TEST(HParams, FillsInWhatTheTypeDefines) {
   const HParams h = Read(kLlama).value();
-  EXPECT_EQ(h.head_dim, 16);
-  EXPECT_EQ(h.rope.theta, 10000);
-  EXPECT_EQ(h.rope.kind, RopeKind::kDefault);
+  EXPECT_EQ(h.layer.front().head_dim, 16);
+  EXPECT_EQ(h.ropes.front().theta, 10000);
+  EXPECT_EQ(h.ropes.front().kind, RopeKind::kDefault);
   EXPECT_FALSE(h.attention_bias);
   EXPECT_EQ(h.experts, 0);
-  EXPECT_EQ(h.moe_layer, std::vector<bool>(3, false));
+  for (const LayerShape& layer : h.layer) EXPECT_FALSE(layer.moe);
 }
 
 TEST(HParams, RefusesEveryMissingOrImpossibleField) {
@@ -78,8 +78,8 @@ TEST(HParams, RefusesSettingsThatItWouldHaveToIgnore) {
 
 TEST(HParams, TypeBeatsRopeType) {
   const HParams h = With("rope_scaling", R"({"type":"linear","rope_type":"yarn","factor":2})").value();
-  EXPECT_EQ(h.rope.kind, RopeKind::kLinear);
-  EXPECT_EQ(h.rope.factor, 2);
+  EXPECT_EQ(h.ropes.front().kind, RopeKind::kLinear);
+  EXPECT_EQ(h.ropes.front().factor, 2);
 }
 
 TEST(HParams, RopeFactorsMustMakeSense) {
@@ -90,6 +90,43 @@ TEST(HParams, RopeFactorsMustMakeSense) {
         R"({"type":"yarn","factor":4,"truncate":1})", R"({"type":"yarn","factor":4,"beta_slow":-1})"}) {
     EXPECT_FALSE(With("rope_scaling", scaling).ok()) << scaling;
   }
+}
+
+// A wrapper's text_config, its rope_parameters by layer type and the defaults that published files leave out.
+TEST(HParams, ReadsAWrapperAndWhatDiffersByLayer) {
+  const HParams h = Read(R"({"model_type":"gemma4","vocab_size":320,"text_config":{"vocab_size":7,"hidden_size":64,
+      "num_hidden_layers":6,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"global_head_dim":32,
+      "intermediate_size":128,"sliding_window":8,"num_kv_shared_layers":3,"use_double_wide_mlp":true,
+      "layer_types":["sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention",
+      "full_attention"],"rope_parameters":{"full_attention":{"rope_type":"proportional","partial_rotary_factor":0.5,
+      "rope_theta":1e6}},"final_logit_softcapping":30.0}})",
+                         "gemma4")
+                        .value();
+  EXPECT_EQ(h.vocab_size, 320);
+  EXPECT_EQ(h.logit_softcap, 30);
+  EXPECT_EQ(h.attention_scale, 1);
+  EXPECT_EQ(h.embed_scale, 8);
+  const auto& l = h.layer;
+  EXPECT_EQ(l[1].head_dim, 16);
+  EXPECT_EQ(l[2].head_dim, 32);
+  EXPECT_EQ(l[1].window, 8);
+  EXPECT_EQ(l[2].window, 0);
+  EXPECT_EQ(l[3].kv_layer, 1);
+  EXPECT_EQ(l[4].kv_layer, 1);
+  EXPECT_EQ(l[5].kv_layer, 2);
+  EXPECT_EQ(l[2].ffn_dim, 128);
+  EXPECT_EQ(l[3].ffn_dim, 256);
+  EXPECT_EQ(h.ropes[static_cast<size_t>(l[2].rope)].rotated_share, 0.5);
+  EXPECT_EQ(h.ropes[static_cast<size_t>(l[1].rope)].theta, 10000);
+}
+
+TEST(HParams, RefusesSharedLayersWithoutAnEarlierOneOfTheirKind) {
+  const Result<HParams> refused = Read(R"({"model_type":"gemma4_text","hidden_size":64,"num_hidden_layers":2,
+      "num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"num_kv_shared_layers":1,
+      "layer_types":["sliding_attention","full_attention"]})",
+                                       "gemma4_text");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("num_kv_shared_layers"), std::string::npos);
 }
 
 // Checklist item 22.

@@ -50,34 +50,47 @@ class Model {
   Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows);
 
   Status Layer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
-  Status PreNormLayer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
-  void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, float* x);
-  void FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, float* x);
-  Status FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, float* x);
+  void AddBranch(const WeightUse& post_norm, const Lease& core, int64_t rows, float* x);
 
-  void Route(const LayerPlan& plan, const Lease& core, int64_t rows);
-  void RunExpert(const LayerPlan& plan, const Lease& expert);
-  void Combine(int64_t rows, float* x);
+  // Attention of a layer over `in` [rows, model_dim], into scratch's branch (model_attention.cc).
+  void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
+  void GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
+  void LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
+  void AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows);
+  void ExpandValues(const LayerPlan& plan, const Lease& core, int64_t rows);
+  void NormHeads(const LayerPlan& plan, const Lease& core, int64_t rows);
+  void Attend(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* query);
+  void Rotate(const LayerPlan& plan, int64_t rows, int64_t heads, int64_t head_stride, int64_t first, float* data);
 
+  // Feed-forward networks over `in`, into scratch's branch (model_ffn.cc).
+  Status Ffn(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* x);
+  void FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in);
+  Status FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* in,
+                const float* router_in);
+  void Activate(const LayerPlan& plan, const Lease& core, int64_t count);
+  void Route(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in);
+  void ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows);
+  void GroupByExpert(const LayerPlan& plan, int64_t rows);
+  void RunExpert(const LayerPlan& plan, const Lease& expert, const float* in);
+  void Combine(int64_t rows, float* out);
+  void AddPerLayerInput(const LayerPlan& plan, const Lease& core, int64_t rows, float* x);
+
+  Status EmbedPerLayer(const Batch& batch, WeightSource& weights, const float* x);
   Status CheckFinite(const Batch& batch, int32_t first, int32_t count) const;
   void FillRope(const Batch& batch);
+  const float* NormOr(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
-  void Rotate(int64_t rows, int64_t heads, float* heads_data);
+  void NormRows(const FloatVector& weight, int64_t size, const float* x, int64_t rows, float* out);
   void Project(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* y);
-  void Attend(const LayerPlan& plan, const Batch& batch);
-  void Add(const float* y, int64_t rows, float* x);
 
   const ModelLayout& layout_;
   ThreadPool& pool_;
   const int32_t max_rows_;
   const KernelTable& kernels_;
-  // The kernels of the spec's choices.
-  decltype(KernelTable::rms_norm) norm_;
-  decltype(KernelTable::rope_halves) rotate_;
-  decltype(KernelTable::swiglu) activate_;
-  RopeTable rope_;
+  decltype(KernelTable::rope_halves) rotate_;  // of the model's RoPE form
+  std::vector<RopeTable> ropes_;
   std::vector<LayerPlan> plans_;
-  WeightUse final_norm_, head_;
+  WeightUse final_norm_, head_, per_layer_model_projection_, per_layer_projection_norm_;
   std::unique_ptr<Scratch> scratch_;
 };
 

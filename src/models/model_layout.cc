@@ -1,32 +1,53 @@
 #include "models/model_layout.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
+#include "models/stored_matrix.h"
+#include "models/tensor_names.h"
+
 namespace nunspark {
 namespace {
 
-// Prefixes in use for the base model; the first whose embedding exists is taken. Packs always use the first.
-constexpr std::string_view kPrefixes[] = {"model.", "language_model.model.", ""};
+using internal::FindMatrix;
+using internal::HasModule;
+using internal::kModelPrefixes;
+using internal::MatrixRequest;
+using internal::StoredMatrix;
+using internal::StoredTensor;
+
+// A matrix as the checkpoint and as a pack name it.
+struct ModuleName {
+  std::string stored;
+  std::string pack;
+  std::vector<std::string> config;  // in config.json's quantisation, behind one of the prefixes
+
+  friend bool operator==(const ModuleName& a, const ModuleName& b) { return a.stored == b.stored; }
+};
 
 // Builds the layout piece by piece, remembering which tensors found a use.
 class Resolver {
  public:
   Resolver(const Checkpoint& checkpoint, ModelLayout& layout)
-      : checkpoint_(checkpoint), tensors_(checkpoint.tensors), layout_(layout), hparams_(layout.hparams) {}
+      : checkpoint_(checkpoint),
+        tensors_(checkpoint.tensors),
+        naming_(checkpoint.is_gguf ? Naming::kGguf : Naming::kHuggingFace),
+        layout_(layout),
+        h_(layout.hparams) {}
 
   Status Run() {
     RETURN_IF_ERROR(FindPrefix());
-    const TensorSpec& head = *SpecOf(Role::kHead);
+    const TensorSpec* const head = SpecOf(Role::kHead);
     // A tied flag wins over a head that is there all the same; without a flag or head the embedding serves.
-    if (tensors_.Find(HeadModule(head) + ".weight") == nullptr) hparams_.tied = true;
+    if (head == nullptr || !HasModule(tensors_, NameOf(*head, -1).stored)) h_.tied = true;
 
-    RETURN_IF_ERROR(AddEmbed());
-    for (int32_t layer = 0; layer < hparams_.layers; ++layer) RETURN_IF_ERROR(AddLayer(layer));
-    RETURN_IF_ERROR(AddNormHead(head));
+    RETURN_IF_ERROR(AddEnds());
+    for (int32_t layer = 0; layer < h_.layers; ++layer) RETURN_IF_ERROR(AddLayer(layer));
+    NewPiece(PieceKind::kNormHead, -1, -1, "norm_head");
+    layout_.norm_head = LastPiece();
+    RETURN_IF_ERROR(AddTensors(ends_, -1, layout_.pieces.back()));
     for (PieceLayout& piece : layout_.pieces) {
       for (const TensorSlice& part : piece.parts) piece.bytes += part.bytes;
       layout_.total_bytes += piece.bytes;
@@ -36,6 +57,8 @@ class Resolver {
   }
 
  private:
+  using Specs = std::vector<const TensorSpec*>;
+
   const TensorSpec* SpecOf(Role role) const {
     for (const TensorSpec& spec : layout_.spec->tensors) {
       if (spec.role == role) return &spec;
@@ -43,46 +66,125 @@ class Resolver {
     return nullptr;
   }
 
-  std::string HeadModule(const TensorSpec& head) const {
-    // lm_head stands beside the base model, under the wrapper's prefix if there is one.
-    return prefix_ == "language_model.model." ? "language_model." + std::string(head.name) : std::string(head.name);
-  }
-
   Status FindPrefix() {
-    const std::string embed = std::string(SpecOf(Role::kEmbed)->name) + ".weight";
-    for (const std::string_view prefix : kPrefixes) {
-      if (tensors_.Find(std::string(prefix) + embed) == nullptr) continue;
-      prefix_ = prefix;
-      return Status();
+    const TensorSpec& embed = *SpecOf(Role::kEmbed);
+    if (naming_ == Naming::kGguf) {
+      if (HasModule(tensors_, std::string(internal::GgufName(embed)))) return Status();
+    } else {
+      for (const std::string_view prefix : kModelPrefixes) {
+        prefix_ = prefix;
+        if (HasModule(tensors_, prefix_ + std::string(embed.name))) return Status();
+      }
     }
+    const std::string wanted =
+        naming_ == Naming::kGguf ? std::string(internal::GgufName(embed)) : "model." + std::string(embed.name);
     return NotFoundError(
-        fmt::format("{}: tensor model.{} is missing ({} tensors found); is this a complete {} checkpoint?",
-                    checkpoint_.folder, embed, tensors_.tensors().size(), layout_.spec->name));
+        fmt::format("{}: tensor {}.weight is missing ({} tensors found); is this a complete {} checkpoint?",
+                    checkpoint_.folder, wanted, tensors_.tensors().size(), layout_.spec->name));
   }
 
-  int64_t Size(Dim dim) const {
+  // ---- dimensions and conditions
+
+  int64_t Size(Dim dim, int32_t layer) const {
+    const LayerShape& shape = h_.layer[static_cast<size_t>(std::max(layer, 0))];
     switch (dim) {
-      case Dim::kVocab: return hparams_.vocab_size;
-      case Dim::kModel: return hparams_.model_dim;
-      case Dim::kQueryOut: return hparams_.query_out();
-      case Dim::kKvOut: return hparams_.kv_out();
-      case Dim::kHeadDim: return hparams_.head_dim;
-      case Dim::kFfn: return hparams_.ffn_dim;
-      case Dim::kExpertFfn: return hparams_.expert_ffn_dim;
-      case Dim::kExperts: return hparams_.experts;
+      case Dim::kOne: return 1;
+      case Dim::kVocab: return h_.vocab_size;
+      case Dim::kModel: return h_.model_dim;
+      case Dim::kHeads: return h_.heads;
+      case Dim::kQueryOut: return h_.heads * shape.head_dim;
+      case Dim::kKvOut: return shape.kv_heads * shape.head_dim;
+      case Dim::kAttentionOut: return h_.heads * (h_.value_dim > 0 ? h_.value_dim : shape.head_dim);
+      case Dim::kHeadDim: return shape.head_dim;
+      case Dim::kFfn: return shape.ffn_dim;
+      case Dim::kExpertFfn: return h_.expert_ffn_dim;
+      case Dim::kExperts: return h_.experts;
+      case Dim::kQueryRank: return h_.query_rank;
+      case Dim::kKvRank: return h_.kv_rank;
+      case Dim::kKvRankRope: return h_.kv_rank + h_.qk_rope_dim;
+      case Dim::kKvExpanded: return h_.heads * (h_.qk_nope_dim + h_.value_dim);
+      case Dim::kPerLayer: return h_.per_layer_dim;
+      case Dim::kPerLayerAll: return h_.per_layer_dim * h_.layers;
+      case Dim::kPerLayerVocab: return h_.per_layer_vocab;
+      case Dim::kBackbone: return h_.backbone_dim;
+      case Dim::kTwoBackbones: return 2 * h_.backbone_dim;
+      case Dim::kCentroids: return h_.centroids;
     }
     return 0;
   }
 
-  bool HasBias(Bias bias) const {
-    switch (bias) {
+  bool Wanted(const TensorSpec& spec, int32_t layer) const {
+    const LayerShape& shape = h_.layer[static_cast<size_t>(std::max(layer, 0))];
+    const bool owns = shape.kv_layer == layer;
+    switch (spec.when) {
+      case When::kAlways: return true;
+      case When::kOwnsKv: return owns;
+      case When::kOwnsValue: return owns && !shape.value_is_key;
+      case When::kQueryRank: return h_.query_rank > 0;
+      case When::kNoQueryRank: return h_.query_rank == 0;
+      case When::kQkNorm: return h_.qk_norm;
+      case When::kPerLayerInput: return h_.per_layer_dim > 0;
+      case When::kOrderedEmbedding: return h_.ordered_embeddings;
+    }
+    return true;
+  }
+
+  bool BiasExpected(const TensorSpec& spec) const {
+    switch (spec.bias) {
       case Bias::kNever: return false;
       case Bias::kAlways: return true;
-      case Bias::kAttentionFlag: return hparams_.attention_bias;
-      case Bias::kMlpFlag: return hparams_.mlp_bias;
+      case Bias::kAttentionFlag: return h_.attention_bias;
+      case Bias::kAttentionOutFlag: return h_.attention_out_bias;
+      case Bias::kMlpFlag: return h_.mlp_bias;
     }
     return false;
   }
+
+  // Whether the weight has an additive bias: as the type and its configuration say; in GGUF the file tells.
+  Result<bool> HasBias(const TensorSpec& spec, const ModuleName& name, const StoredMatrix& matrix) const {
+    const bool there = matrix.bias.tensor != nullptr;
+    if (h_.bias_by_presence && spec.bias != Bias::kNever) return there;
+    if (BiasExpected(spec) && !there) {
+      return NotFoundError(fmt::format("{}: tensor {}.bias is missing; {} needs it", checkpoint_.folder, name.stored,
+                                       layout_.spec->name));
+    }
+    return BiasExpected(spec);
+  }
+
+  // ---- names
+
+  ModuleName NameOf(const TensorSpec& spec, int32_t layer) const {
+    const std::string tail = layer < 0 ? "" : fmt::format("layers.{}.", layer);
+    const std::string name(spec.name);
+    const bool outside = spec.place == Place::kOutside;
+    ModuleName names;
+    names.pack = (outside ? "" : "model.") + tail + name;
+    names.config = {tail + name};
+    if (naming_ == Naming::kGguf) {
+      names.stored = (layer < 0 ? "" : fmt::format("blk.{}.", layer)) + std::string(internal::GgufName(spec));
+    } else {
+      names.stored = (outside ? std::string(internal::OutsidePrefix(prefix_)) : prefix_) + tail + name;
+    }
+    const bool qkv = spec.role == Role::kQuery || spec.role == Role::kKey || spec.role == Role::kValue;
+    if (!qkv || HasModule(tensors_, names.stored)) return names;
+    const std::string fused = (naming_ == Naming::kGguf ? fmt::format("blk.{}.", layer) : prefix_ + tail) +
+                              std::string(internal::FusedQkvName(naming_));
+    if (!HasModule(tensors_, fused)) return names;
+    const std::string usual = tail + std::string(internal::FusedQkvName(Naming::kHuggingFace));
+    return {.stored = fused, .pack = "model." + usual, .config = {usual}};
+  }
+
+  // All names under which config.json's quantisation may list a module.
+  std::vector<std::string> ConfigNames(const ModuleName& name) const {
+    std::vector<std::string> names = {name.stored};
+    for (const std::string& tail : name.config) {
+      for (const std::string_view prefix : kModelPrefixes) names.push_back(std::string(prefix) + tail);
+      names.push_back("language_model." + tail);
+    }
+    return names;
+  }
+
+  // ---- pieces
 
   PieceLayout& NewPiece(PieceKind kind, int32_t layer, int32_t expert, std::string id) {
     PieceLayout& piece = layout_.pieces.emplace_back();
@@ -95,205 +197,199 @@ class Resolver {
 
   PieceId LastPiece() const { return static_cast<PieceId>(layout_.pieces.size()) - 1; }
 
-  Status AddEmbed() {
-    PieceLayout& piece = NewPiece(PieceKind::kEmbed, -1, -1, "embed");
-    layout_.embed = LastPiece();
-    const TensorSpec& spec = *SpecOf(Role::kEmbed);
-    return AddTensor(spec, prefix_ + std::string(spec.name), "model." + std::string(spec.name), piece);
+  // The embedding and the row table; what else stands at the model's ends is kept for the last piece.
+  Status AddEnds() {
+    for (const TensorSpec& spec : layout_.spec->tensors) {
+      if (spec.place != Place::kModel && spec.place != Place::kOutside) continue;
+      if (!Wanted(spec, -1) || (spec.role == Role::kHead && h_.tied)) continue;
+      if (spec.role == Role::kEmbed) {
+        NewPiece(PieceKind::kEmbed, -1, -1, "embed");
+        layout_.embed = LastPiece();
+      } else if (spec.role == Role::kPerLayerEmbed) {
+        NewPiece(PieceKind::kRowTable, -1, -1, "embed_per_layer");
+        layout_.per_layer_embed = LastPiece();
+      } else {
+        ends_.push_back(&spec);
+        continue;
+      }
+      RETURN_IF_ERROR(AddTensors({&spec}, -1, layout_.pieces.back()));
+      RETURN_IF_ERROR(CheckRows(layout_.pieces.back()));
+    }
+    return Status();
   }
 
-  Status AddNormHead(const TensorSpec& head) {
-    PieceLayout& piece = NewPiece(PieceKind::kNormHead, -1, -1, "norm_head");
-    layout_.norm_head = LastPiece();
-    const TensorSpec& norm = *SpecOf(Role::kFinalNorm);
-    RETURN_IF_ERROR(AddTensor(norm, prefix_ + std::string(norm.name), "model." + std::string(norm.name), piece));
-    if (hparams_.tied) return Status();
-    return AddTensor(head, HeadModule(head), std::string(head.name), piece);
+  // Rows of a table are read one by one: they must lie in one piece.
+  Status CheckRows(const PieceLayout& table) const {
+    const WeightFormat& format = table.weights.front().format;
+    if (format.order == MatrixOrder::kRowMajor && format.encoding != Encoding::kFp8Block) return Status();
+    return UnsupportedError(fmt::format("{}: tensor {}: an embedding in {} is not supported", checkpoint_.folder,
+                                        table.parts.front().name, FormatName(format)));
   }
 
   Status AddLayer(int32_t layer) {
-    const bool moe = hparams_.moe_layer[static_cast<size_t>(layer)];
+    const bool moe = h_.layer[static_cast<size_t>(layer)].moe;
     PieceLayout& core = NewPiece(PieceKind::kCore, layer, -1, fmt::format("layer_{:03}{}", layer, moe ? "_core" : ""));
     layout_.core.push_back(LastPiece());
-    const std::string tail = fmt::format("layers.{}.", layer);
+    Specs specs;
     for (const TensorSpec& spec : layout_.spec->tensors) {
-      const bool wanted = spec.place == Place::kLayer || spec.place == (moe ? Place::kMoeFfn : Place::kDenseFfn);
-      if (!wanted) continue;
-      const std::string name = tail + std::string(spec.name);
-      RETURN_IF_ERROR(AddTensor(spec, prefix_ + name, "model." + name, core));
+      const bool here = spec.place == Place::kLayer || spec.place == (moe ? Place::kMoeFfn : Place::kDenseFfn);
+      if (here && Wanted(spec, layer)) specs.push_back(&spec);
     }
+    RETURN_IF_ERROR(AddTensors(specs, layer, core));
     layout_.first_expert.push_back(moe ? LastPiece() + 1 : -1);
-    return moe ? AddExperts(layer, tail) : Status();
+    return moe ? AddExperts(layer) : Status();
   }
 
-  Status AddExperts(int32_t layer, const std::string& tail) {
-    const ExpertNames& names = layout_.spec->experts;
-    const std::string probe =
-        fmt::format("{}{}{}.{}.weight", prefix_, tail, names.stacked, SpecOf(Role::kExpertGate)->name);
-    const bool stacked = !names.stacked.empty() && tensors_.Find(probe) != nullptr;
-    for (int32_t expert = 0; expert < hparams_.experts; ++expert) {
+  // Adds the specs' tensors. Those with one name are parts of one matrix, added where the first of them comes.
+  Status AddTensors(const Specs& specs, int32_t layer, PieceLayout& piece) {
+    std::vector<ModuleName> names;
+    for (const TensorSpec* spec : specs) names.push_back(NameOf(*spec, layer));
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (std::find(names.begin(), names.begin() + static_cast<ptrdiff_t>(i), names[i]) !=
+          names.begin() + static_cast<ptrdiff_t>(i)) {
+        continue;
+      }
+      Specs members;
+      for (size_t j = i; j < specs.size(); ++j) {
+        if (names[j] == names[i]) members.push_back(specs[j]);
+      }
+      RETURN_IF_ERROR(AddMatrix(members, names[i], layer, FusedRows::kHalves, MatrixRequest{}, -1, piece));
+    }
+    return Status();
+  }
+
+  // Experts of a layer: the first naming whose matrices are there.
+  Status AddExperts(int32_t layer) {
+    Specs specs;
+    for (const TensorSpec& spec : layout_.spec->tensors) {
+      if (spec.place == Place::kExpert) specs.push_back(&spec);
+    }
+    for (const ExpertNames& names : layout_.spec->experts) {
+      for (const bool stacked : {true, false}) {
+        const std::vector<ModuleName> probe = ExpertModules(specs, names, layer, stacked ? -1 : 0);
+        if (probe.empty() || !HasModule(tensors_, probe.front().stored)) continue;
+        return AddExpertsNamed(specs, names, layer, stacked);
+      }
+    }
+    const ExpertNames& usual = layout_.spec->experts.front();
+    const std::string example = ExpertModules(specs, usual, layer, naming_ == Naming::kGguf ? -1 : 0).front().stored;
+    return NotFoundError(
+        fmt::format("{}: tensor {}.weight is missing; {} needs it, or the experts of layer {} in "
+                    "another of its published forms",
+                    checkpoint_.folder, example, layout_.spec->name, layer));
+  }
+
+  // Modules of an expert's matrices, in the order of `specs`; expert < 0: the stacked form, empty if there is none.
+  std::vector<ModuleName> ExpertModules(const Specs& specs, const ExpertNames& names, int32_t layer,
+                                        int32_t expert) const {
+    std::vector<ModuleName> modules;
+    for (const TensorSpec* spec : specs) {
+      const std::string_view own = spec->role == Role::kExpertGate ? names.gate
+                                   : spec->role == Role::kExpertUp ? names.up
+                                                                   : names.down;
+      const std::string tail = fmt::format("layers.{}.", layer);
+      const std::string one = fmt::format("{}{}.{}.{}", tail, names.unstacked, std::max(expert, 0), own);
+      ModuleName name{.stored = prefix_ + one, .pack = "model." + one, .config = {one}};
+      for (const ExpertNames& other : layout_.spec->experts) {
+        name.config.push_back(fmt::format("{}{}.{}", tail, other.stacked, own));
+      }
+      if (naming_ == Naming::kGguf) {
+        const bool fused = names.gate == names.up && spec->role != Role::kExpertDown;
+        if (expert >= 0) return {};
+        name.stored = fmt::format("blk.{}.{}", layer, fused ? "ffn_gate_up_exps" : internal::GgufName(*spec));
+      } else if (expert < 0) {
+        if (names.stacked.empty()) return {};
+        name.stored = fmt::format("{}{}{}.{}", prefix_, tail, names.stacked, own);
+      }
+      modules.push_back(std::move(name));
+    }
+    return modules;
+  }
+
+  Status AddExpertsNamed(const Specs& specs, const ExpertNames& names, int32_t layer, bool stacked) {
+    // GGUF's converter writes the rows of fused matrices one after the other, whatever the publisher does.
+    const FusedRows fused = naming_ == Naming::kGguf ? FusedRows::kHalves : names.fused;
+    for (int32_t expert = 0; expert < h_.experts; ++expert) {
       PieceLayout& piece =
           NewPiece(PieceKind::kExpert, layer, expert, fmt::format("layer_{:03}_expert_{}", layer, expert));
-      for (const TensorSpec& spec : layout_.spec->tensors) {
-        if (spec.place != Place::kExpert) continue;
-        const std::string unstacked_name = fmt::format("{}{}.{}.{}", tail, names.unstacked, expert, spec.name);
-        const std::string stacked_name = fmt::format("{}{}.{}", tail, names.stacked, spec.name);
-        const std::string module = prefix_ + (stacked ? stacked_name : unstacked_name);
-        // A pack keeps the source's config, whose entries may go by the stacked name.
-        other_module_ = prefix_ + stacked_name;
-        RETURN_IF_ERROR(AddTensor(spec, module, "model." + unstacked_name, piece, stacked ? expert : -1));
+      std::vector<ModuleName> modules = ExpertModules(specs, names, layer, stacked ? -1 : expert);
+      for (size_t i = 0; i < specs.size(); ++i) {
+        if (stacked) modules[i].pack = PackExpertName(names, *specs[i], layer, expert);
+        if (i > 0 && modules[i] == modules[i - 1]) continue;
+        Specs members;
+        for (size_t j = i; j < specs.size(); ++j) {
+          if (modules[j] == modules[i]) members.push_back(specs[j]);
+        }
+        const MatrixRequest request{.experts = stacked ? h_.experts : 0, .bare_order = names.bare_order};
+        RETURN_IF_ERROR(AddMatrix(members, modules[i], layer, fused, request, stacked ? expert : -1, piece));
       }
     }
-    other_module_.clear();
     return Status();
   }
 
-  // Adds the tensors of one spec to `piece`: weight, then scales and biases if quantised, then the additive bias.
+  static std::string PackExpertName(const ExpertNames& names, const TensorSpec& spec, int32_t layer, int32_t expert) {
+    const std::string_view own = spec.role == Role::kExpertGate ? names.gate
+                                 : spec.role == Role::kExpertUp ? names.up
+                                                                : names.down;
+    return fmt::format("model.layers.{}.{}.{}.{}", layer, names.unstacked, expert, own);
+  }
+
+  // ---- one stored matrix
+
+  // Adds the tensors of one matrix - codes, scales, offsets, additive bias - and the weights that are parts of it.
   // expert >= 0: row `expert` of stacked tensors.
-  Status AddTensor(const TensorSpec& spec, const std::string& module, const std::string& pack_module,
-                   PieceLayout& piece, int32_t expert = -1) {
+  Status AddMatrix(const Specs& members, const ModuleName& name, int32_t layer, FusedRows fused, MatrixRequest request,
+                   int32_t expert, PieceLayout& piece) {
+    const TensorSpec& first = *members.front();
+    request.module = name.stored;
+    request.config_names = ConfigNames(name);
+    request.kind = first.kind;
+    request.cols = Size(first.cols, layer);
+    request.rows = 0;
+    for (const TensorSpec* spec : members) {
+      request.rows += first.kind == TensorKind::kLinear ? Size(spec->rows, layer) : 1;
+    }
+    ASSIGN_OR_RETURN(const StoredMatrix matrix, FindMatrix(checkpoint_, layout_.spec->name, request));
+    ASSIGN_OR_RETURN(const bool has_bias, HasBias(first, name, matrix));
+
     WeightUse use;
-    use.role = spec.role;
-    use.cols = Size(spec.cols);
-    use.rows = spec.kind == TensorKind::kVector ? 1 : Size(spec.rows);
-    ASSIGN_OR_RETURN(const TensorInfo* weight, Require(module + ".weight"));
-    const bool quantised = tensors_.Find(module + ".scales") != nullptr;
-    if (spec.kind == TensorKind::kLinear && (quantised || weight->dtype == DType::kU32)) {
-      RETURN_IF_ERROR(AddAffine(*weight, module, pack_module, expert, use, piece));
-    } else {
-      ASSIGN_OR_RETURN(const FloatType type, FloatTypeOf(*weight));
-      if (const auto* const entry = SettingsOf(module); entry != nullptr && entry->has_value()) {
-        return DataLossError(fmt::format("{}: tensor {}: config.json says it is quantised, but {}.scales is missing",
-                                         checkpoint_.folder, weight->name, module));
-      }
-      use.format = FloatFormat(type);
-      std::vector<int64_t> shape = {use.rows, use.cols};
-      if (spec.kind == TensorKind::kVector) shape = {use.cols};
-      ASSIGN_OR_RETURN(use.data, AddPart(*weight, pack_module + ".weight", shape, expert, piece));
+    use.format = matrix.format;
+    use.cols = request.cols;
+    use.data = AddPart(matrix.data, name.pack, request.experts, expert, piece);
+    use.scales = AddPart(matrix.scales, name.pack, request.experts, expert, piece);
+    use.biases = AddPart(matrix.biases, name.pack, request.experts, expert, piece);
+    if (has_bias) {
+      use.bias = AddPart(matrix.bias, name.pack, request.experts, expert, piece);
+      use.bias_type = matrix.bias_type;
     }
-    if (HasBias(spec.bias)) {
-      ASSIGN_OR_RETURN(const TensorInfo* bias, Require(module + ".bias"));
-      ASSIGN_OR_RETURN(use.bias_type, FloatTypeOf(*bias));
-      ASSIGN_OR_RETURN(use.bias, AddPart(*bias, pack_module + ".bias", {use.rows}, expert, piece));
-    }
-    piece.weights.push_back(use);
-    return Status();
-  }
-
-  // MLX affine: weight U32 [rows, cols * bits / 32], scales and biases [rows, cols / group]. Bits and group follow from
-  // the shapes; an entry of the configuration must agree with them.
-  Status AddAffine(const TensorInfo& weight, const std::string& module, const std::string& pack_module, int32_t expert,
-                   WeightUse& use, PieceLayout& piece) {
-    ASSIGN_OR_RETURN(const TensorInfo* scales, Require(module + ".scales"));
-    const int64_t weight_cols = weight.shape.empty() ? 0 : weight.shape.back();
-    const int64_t scale_cols = scales->shape.empty() ? 0 : scales->shape.back();
-    RETURN_IF_ERROR(CheckSettings(weight, module, weight_cols, scale_cols, use));
-    if (scales->dtype == DType::kU8 || tensors_.Find(module + ".biases") == nullptr) {
-      return UnsupportedError(
-          fmt::format("{}: tensor {}: its scales are {} {} biases, which is no affine quantisation; "
-                      "supported: affine with 4 or 8 bits",
-                      checkpoint_.folder, weight.name, DTypeName(scales->dtype),
-                      tensors_.Find(module + ".biases") == nullptr ? "without" : "with"));
-    }
-    if (weight.dtype != DType::kU32) {
-      return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}.scales, found {}",
-                                       checkpoint_.folder, weight.name, module, DTypeName(weight.dtype)));
-    }
-    ASSIGN_OR_RETURN(use.format.scale_type, FloatTypeOf(*scales));
-    ASSIGN_OR_RETURN(const TensorInfo* biases, Require(module + ".biases"));
-    if (biases->dtype != scales->dtype) {
-      return DataLossError(fmt::format("{}: tensor {}: expected the type of its scales, {}, found {}",
-                                       checkpoint_.folder, biases->name, DTypeName(scales->dtype),
-                                       DTypeName(biases->dtype)));
-    }
-    ASSIGN_OR_RETURN(use.data, AddPart(weight, pack_module + ".weight", {use.rows, weight_cols}, expert, piece));
-    ASSIGN_OR_RETURN(use.scales, AddPart(*scales, pack_module + ".scales", {use.rows, scale_cols}, expert, piece));
-    ASSIGN_OR_RETURN(use.biases, AddPart(*biases, pack_module + ".biases", {use.rows, scale_cols}, expert, piece));
-    return Status();
-  }
-
-  Status CheckSettings(const TensorInfo& weight, const std::string& module, int64_t weight_cols, int64_t scale_cols,
-                       WeightUse& use) {
-    // Eight bits a code at most; beyond it the products below could overflow.
-    if (weight_cols > use.cols || scale_cols > use.cols) {
-      return DataLossError(
-          fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
-                      checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
-    }
-    const int64_t bits = weight_cols * 32 / use.cols;
-    const int64_t group = scale_cols > 0 ? use.cols / scale_cols : 0;
-    use.format.encoding = Encoding::kAffine;
-    use.format.bits = static_cast<uint8_t>(std::clamp<int64_t>(bits, 0, 255));
-    use.format.group_size = static_cast<uint16_t>(std::clamp<int64_t>(group, 0, 65535));
-    if (bits * use.cols != weight_cols * 32 || group * scale_cols != use.cols) {
-      return DataLossError(
-          fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
-                      checkpoint_.folder, weight.name, weight_cols, scale_cols, use.cols));
-    }
-    const std::optional<QuantSettings>* const entry = SettingsOf(module);
-    if (entry != nullptr && !entry->has_value()) {
-      return DataLossError(fmt::format("{}: tensor {}: config.json says it is not quantised, but it has scales",
-                                       checkpoint_.folder, weight.name));
-    }
-    if (entry != nullptr && (*entry)->mode != "affine") {
-      return UnsupportedError(fmt::format("{}: tensor {}: quantisation mode '{}' is not supported; supported: affine",
-                                          checkpoint_.folder, weight.name, (*entry)->mode));
-    }
-    if (entry != nullptr && ((*entry)->bits != bits || (*entry)->group_size != group)) {
-      return DataLossError(
-          fmt::format("{}: tensor {}: config.json says {} bits in groups of {}, its shape says {} in {}",
-                      checkpoint_.folder, weight.name, (*entry)->bits, (*entry)->group_size, bits, group));
-    }
-    if (!IsSupported(use.format)) {
-      return UnsupportedError(
-          fmt::format("{}: tensor {}: affine quantisation with {} bits in groups of {} is not supported; "
-                      "supported: 4 and 8 bits in groups of 32, 64, 128",
-                      checkpoint_.folder, weight.name, bits, group));
+    use.stored_rows = request.rows;
+    const bool interleaved = members.size() > 1 && fused == FusedRows::kInterleaved;
+    int64_t begin = 0;
+    for (const TensorSpec* spec : members) {
+      use.role = spec->role;
+      use.rows = spec->kind == TensorKind::kLinear ? Size(spec->rows, layer) : 1;
+      use.row_begin = begin;
+      use.row_step = interleaved ? static_cast<int64_t>(members.size()) : 1;
+      begin += interleaved ? 1 : use.rows;
+      piece.weights.push_back(use);
     }
     return Status();
   }
 
-  const std::optional<QuantSettings>* SettingsOf(const std::string& module) const {
-    for (const std::string& name : {module, other_module_}) {
-      const auto found = checkpoint_.quantization.modules.find(name);
-      if (found != checkpoint_.quantization.modules.end()) return &found->second;
-    }
-    return nullptr;
-  }
-
-  Result<const TensorInfo*> Require(const std::string& name) const {
-    if (const TensorInfo* const tensor = tensors_.Find(name); tensor != nullptr) return tensor;
-    return NotFoundError(
-        fmt::format("{}: tensor {} is missing; {} needs it", checkpoint_.folder, name, layout_.spec->name));
-  }
-
-  Result<FloatType> FloatTypeOf(const TensorInfo& tensor) const {
-    if (tensor.dtype == DType::kF32) return FloatType::kF32;
-    if (tensor.dtype == DType::kF16) return FloatType::kF16;
-    if (tensor.dtype == DType::kBF16) return FloatType::kBF16;
-    return UnsupportedError(
-        fmt::format("{}: tensor {}: type {} is not supported here; expected F32, F16, BF16, or U32 with scales",
-                    checkpoint_.folder, tensor.name, DTypeName(tensor.dtype)));
-  }
-
-  // Checks the shape, marks the tensor as used, appends the slice; returns its index.
-  Result<int32_t> AddPart(const TensorInfo& tensor, std::string pack_name, std::vector<int64_t> shape, int32_t expert,
-                          PieceLayout& piece) {
-    std::vector<int64_t> expected = shape;
-    if (expert >= 0) expected.insert(expected.begin(), hparams_.experts);
-    if (tensor.shape != expected) {
-      return DataLossError(fmt::format("{}: tensor {}: expected shape {}, found {}", checkpoint_.folder, tensor.name,
-                                       ShapeText(expected), ShapeText(tensor.shape)));
-    }
+  // Marks the tensor as used and appends its slice; returns the slice's index, -1 when there is no tensor.
+  int32_t AddPart(const StoredTensor& stored, const std::string& pack_module, int64_t experts, int32_t expert,
+                  PieceLayout& piece) {
+    if (stored.tensor == nullptr) return -1;
+    const TensorInfo& tensor = *stored.tensor;
     used_.insert(tensor.name);
-    TensorSlice slice{.name = std::move(pack_name),
+    TensorSlice slice{.name = pack_module + stored.suffix,
                       .dtype = tensor.dtype,
-                      .shape = std::move(shape),
+                      .shape = stored.shape,
                       .file = tensor.file,
                       .offset = tensor.offset,
                       .bytes = tensor.bytes};
     if (expert >= 0) {
-      slice.bytes = tensor.bytes / hparams_.experts;
+      slice.bytes = tensor.bytes / experts;
       slice.offset += slice.bytes * expert;
     }
     piece.parts.push_back(std::move(slice));
@@ -309,23 +405,26 @@ class Resolver {
 
   const Checkpoint& checkpoint_;
   const TensorIndex& tensors_;
+  const Naming naming_;
   ModelLayout& layout_;
-  HParams& hparams_;
+  HParams& h_;
   std::string prefix_;
-  std::string other_module_;  // a second name by which config.json may list the module; "" = none
+  Specs ends_;
   std::unordered_set<std::string> used_;
 };
 
 }  // namespace
 
 Result<ModelLayout> ResolveModel(const Checkpoint& checkpoint) {
-  const std::string what = checkpoint.folder + (checkpoint.is_pack ? "/manifest.json (config)" : "/config.json");
+  const std::string what = checkpoint.is_gguf   ? checkpoint.folder + " (metadata)"
+                           : checkpoint.is_pack ? checkpoint.folder + "/manifest.json (config)"
+                                                : checkpoint.folder + "/config.json";
   const Json* const type = checkpoint.config.Find("model_type");
   if (type == nullptr || !type->is_string()) {
     return DataLossError(fmt::format("{}: model_type is missing", what));
   }
   ModelLayout layout;
-  ASSIGN_OR_RETURN(layout.spec, FindArch(type->as_string()));
+  ASSIGN_OR_RETURN(layout.spec, FindArch(type->as_string(), checkpoint.is_gguf ? Naming::kGguf : Naming::kHuggingFace));
   ASSIGN_OR_RETURN(layout.hparams, ReadHParams(*layout.spec, checkpoint.config, what));
   RETURN_IF_ERROR(Resolver(checkpoint, layout).Run());
   return layout;

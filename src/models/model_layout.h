@@ -26,7 +26,7 @@ struct TensorSlice {
   int64_t bytes = 0;
 };
 
-// A weight of the forward pass, as indices into its piece's parts.
+// A weight of the forward pass, as indices into its piece's parts. Several weights may share parts (fused matrices).
 struct WeightUse {
   Role role = Role::kEmbed;
   WeightFormat format;
@@ -37,15 +37,20 @@ struct WeightUse {
   int32_t biases = -1;
   int32_t bias = -1;  // additive bias, -1 when absent
   FloatType bias_type = FloatType::kF32;
+  int64_t row_begin = 0;  // row n is the stored row row_begin + n * row_step
+  int64_t row_step = 1;
+  int64_t stored_rows = 0;  // 0: rows
 };
 
-enum class PieceKind : uint8_t { kEmbed, kCore, kExpert, kNormHead };
+// kRowTable: per-layer embeddings, whose rows are read on demand.
+enum class PieceKind : uint8_t { kEmbed, kRowTable, kCore, kExpert, kNormHead };
 
 struct PieceLayout {
   PieceKind kind = PieceKind::kCore;
   int32_t layer = -1;
   int32_t expert = -1;
-  std::string id;                  // "embed", "layer_003" (dense), "layer_003_core", "layer_003_expert_7", "norm_head"
+  // "embed", "embed_per_layer", "layer_003" (dense), "layer_003_core", "layer_003_expert_7", "norm_head"
+  std::string id;
   std::vector<TensorSlice> parts;  // in the order in which the forward pass uses them
   std::vector<WeightUse> weights;  // same order for every expert of a layer
   int64_t bytes = 0;               // sum over parts
@@ -54,8 +59,9 @@ struct PieceLayout {
 struct ModelLayout {
   const ArchSpec* spec = nullptr;
   HParams hparams;
-  std::vector<PieceLayout> pieces;  // embed; per layer core then experts ascending; norm_head
+  std::vector<PieceLayout> pieces;  // embed, row table; per layer core then experts ascending; norm_head
   PieceId embed = -1;
+  PieceId per_layer_embed = -1;       // -1: the model has none
   PieceId norm_head = -1;             // with tied embeddings it holds the norm only
   std::vector<PieceId> core;          // [layers]
   std::vector<PieceId> first_expert;  // [layers], -1 for dense layers; experts follow each other

@@ -152,14 +152,14 @@ TEST(ModelLayout, NamesTheTensorOfUnsupportedType) {
 }
 
 TEST(ModelLayout, RefusesQuantisationThatDoesNotFit) {
-  FakeCheckpoint three_bits;
-  three_bits.Quantise("model.layers.0.mlp.gate_proj", kFfn, kDim, 3, 64);
-  ExpectRefused(three_bits, StatusCode::kUnsupported, {"model.layers.0.mlp.gate_proj.weight", "3 bits"});
+  FakeCheckpoint seven_bits;
+  seven_bits.Quantise("model.layers.0.mlp.gate_proj", kFfn, kDim, 7, 64);
+  ExpectRefused(seven_bits, StatusCode::kUnsupported, {"model.layers.0.mlp.gate_proj.weight", "7 bits"});
 
   FakeCheckpoint no_biases;
   no_biases.Quantise("model.layers.0.mlp.gate_proj", kFfn, kDim, 4, 64);
   no_biases.Remove("model.layers.0.mlp.gate_proj.biases");
-  ExpectRefused(no_biases, StatusCode::kUnsupported, {"model.layers.0.mlp.gate_proj.weight", "biases"});
+  ExpectRefused(no_biases, StatusCode::kNotFound, {"model.layers.0.mlp.gate_proj.biases", "missing"});
 
   FakeCheckpoint no_scales;
   no_scales.Quantise("model.layers.0.mlp.gate_proj", kFfn, kDim, 4, 64);
@@ -182,6 +182,27 @@ TEST(ModelLayout, RefusesQuantisationThatDoesNotFit) {
   FakeCheckpoint not_quantised;
   not_quantised.quantization().modules["model.layers.0.mlp.gate_proj"] = QuantSettings{};
   ExpectRefused(not_quantised, StatusCode::kDataLoss, {"model.layers.0.mlp.gate_proj.weight", "scales is missing"});
+}
+
+// Query, key and value may come as one matrix in any type.
+TEST(ModelLayout, FindsRowsOfAFusedMatrix) {
+  FakeCheckpoint fake;
+  for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+    fake.Remove(std::string("model.layers.0.self_attn.") + name + ".weight");
+  }
+  fake.Add("model.layers.0.self_attn.qkv_proj.weight", {kDim + 2 * kKv, kDim});
+  const ModelLayout layout = fake.Resolve().value();
+  const PieceLayout& core = layout.pieces[1];
+  EXPECT_EQ(core.parts.size(), 7u);
+  const WeightUse& value = *FindWeight(core, Role::kValue);
+  EXPECT_EQ(value.data, FindWeight(core, Role::kQuery)->data);
+  EXPECT_EQ(value.row_begin, kDim + kKv);
+  EXPECT_EQ(value.rows, kKv);
+  EXPECT_EQ(value.stored_rows, kDim + 2 * kKv);
+
+  fake.Remove("model.layers.0.self_attn.qkv_proj.weight");
+  fake.Add("model.layers.0.self_attn.qkv_proj.weight", {kDim + kKv, kDim});
+  ExpectRefused(fake, StatusCode::kDataLoss, {"qkv_proj.weight", "[128, 64]", "[96, 64]"});
 }
 
 TEST(ModelLayout, SaysWhenItIsNoModelAtAll) {

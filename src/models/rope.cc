@@ -32,8 +32,8 @@ double YarnPair(const RopeParams& p, double dim, double rotations) {
   return dim * Log(p.original_positions / (rotations * 2 * kPi)) / (2 * Log(p.theta));
 }
 
-YarnRamp MakeYarnRamp(const RopeParams& p, int64_t rotary_dim) {
-  const double dim = static_cast<double>(rotary_dim);
+YarnRamp MakeYarnRamp(const RopeParams& p) {
+  const double dim = static_cast<double>(p.rotary_dim);
   double low = YarnPair(p, dim, p.beta_fast);
   double high = YarnPair(p, dim, p.beta_slow);
   if (p.truncate) {
@@ -48,6 +48,12 @@ YarnRamp MakeYarnRamp(const RopeParams& p, int64_t rotary_dim) {
 
 double YarnScale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * Log(factor) + 1; }
 
+double LongRopeAttentionFactor(const RopeParams& p) {
+  if (p.attention_factor > 0) return p.attention_factor;
+  if (p.factor <= 1) return 1;
+  return std::sqrt(1 + Log(p.factor) / Log(p.original_positions));
+}
+
 double YarnAttentionFactor(const RopeParams& p) {
   if (p.attention_factor > 0) return p.attention_factor;
   if (p.mscale > 0 && p.mscale_all_dim > 0)
@@ -57,16 +63,22 @@ double YarnAttentionFactor(const RopeParams& p) {
 
 }  // namespace
 
-RopeTable::RopeTable(const RopeParams& params, int64_t rotary_dim) : params_(params), rotary_dim_(rotary_dim) {
-  Frequencies(params.theta, inverse_frequencies_);
+RopeTable::RopeTable(const RopeParams& params) : params_(params) {
+  Frequencies(params.theta, params.short_factor, inverse_frequencies_);
   if (params.kind == RopeKind::kYarn) attention_factor_ = static_cast<float>(YarnAttentionFactor(params));
+  if (params.kind == RopeKind::kLongRope) {
+    attention_factor_ = static_cast<float>(LongRopeAttentionFactor(params));
+    Frequencies(params.theta, params.long_factor, stretched_);
+  }
 }
 
-void RopeTable::Frequencies(double theta, std::vector<float>& out) const {
-  const double dim = static_cast<double>(rotary_dim_);
-  const YarnRamp ramp = params_.kind == RopeKind::kYarn ? MakeYarnRamp(params_, rotary_dim_) : YarnRamp{0, 1};
+// `divisors` [pairs]: longrope's.
+void RopeTable::Frequencies(double theta, const std::vector<double>& divisors, std::vector<float>& out) const {
+  const double dim = static_cast<double>(params_.rotary_dim);
+  const YarnRamp ramp = params_.kind == RopeKind::kYarn ? MakeYarnRamp(params_) : YarnRamp{0, 1};
+  const int64_t rotating = static_cast<int64_t>(params_.rotated_share * dim) / 2;
   out.clear();
-  for (int64_t pair = 0; pair < rotary_dim_ / 2; ++pair) {
+  for (int64_t pair = 0; pair < params_.rotary_dim / 2; ++pair) {
     double inverse = 1 / Pow(theta, 2 * static_cast<double>(pair) / dim);
     switch (params_.kind) {
       case RopeKind::kDefault:
@@ -78,6 +90,8 @@ void RopeTable::Frequencies(double theta, std::vector<float>& out) const {
         inverse = inverse / params_.factor * scaled + inverse * (1 - scaled);
         break;
       }
+      case RopeKind::kLongRope: inverse /= divisors[static_cast<size_t>(pair)]; break;
+      case RopeKind::kProportional: inverse = pair < rotating ? inverse / params_.factor : 0; break;
     }
     out.push_back(static_cast<float>(inverse));
   }
@@ -85,13 +99,15 @@ void RopeTable::Frequencies(double theta, std::vector<float>& out) const {
 
 void RopeTable::Fill(int64_t position, int64_t length, float* cos, float* sin) {
   const std::vector<float>* inverse = &inverse_frequencies_;
-  if (params_.kind == RopeKind::kDynamic && static_cast<double>(length) > params_.original_positions) {
+  const bool beyond = params_.original_positions > 0 && static_cast<double>(length) > params_.original_positions;
+  if (params_.kind == RopeKind::kLongRope && beyond) inverse = &stretched_;
+  if (params_.kind == RopeKind::kDynamic && beyond) {
     if (length != stretched_length_) {
       // NTK-aware scaling of the base with the sequence's length.
-      const double dim = static_cast<double>(rotary_dim_);
+      const double dim = static_cast<double>(params_.rotary_dim);
       const double stretch =
           params_.factor * static_cast<double>(length) / params_.original_positions - (params_.factor - 1);
-      Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), stretched_);
+      Frequencies(params_.theta * Pow(stretch, dim / (dim - 2)), {}, stretched_);
       stretched_length_ = length;
     }
     inverse = &stretched_;

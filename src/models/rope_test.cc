@@ -9,7 +9,9 @@ namespace {
 
 // Angle of pair `pair` at `position`, read back from cos and sin at a position where it is small.
 double InverseFrequency(const RopeParams& params, int64_t dim, int64_t pair, int64_t length = 1) {
-  RopeTable table(params, dim);
+  RopeParams rotated = params;
+  rotated.rotary_dim = dim;
+  RopeTable table(rotated);
   std::vector<float> cos(static_cast<size_t>(dim / 2)), sin(static_cast<size_t>(dim / 2));
   table.Fill(1, length, cos.data(), sin.data());
   return std::atan2(double{sin[static_cast<size_t>(pair)]}, double{cos[static_cast<size_t>(pair)]});
@@ -22,7 +24,7 @@ TEST(RopeTable, DefaultFrequenciesFollowTheFormula) {
 }
 
 TEST(RopeTable, AnglesAreAccurateAtLongPositions) {
-  RopeTable table({.theta = 1e6}, 128);
+  RopeTable table({.theta = 1e6, .rotary_dim = 128});
   std::vector<float> cos(64), sin(64);
   for (const int64_t position : {0, 1, 1000, 131072, 1000000}) {
     table.Fill(position, position + 1, cos.data(), sin.data());
@@ -54,18 +56,18 @@ TEST(RopeTable, Llama3KeepsHighAndDividesLowFrequencies) {
 }
 
 TEST(RopeTable, YarnScalesByItsAttentionFactor) {
-  const RopeParams p{.kind = RopeKind::kYarn, .theta = 10000, .factor = 4, .original_positions = 32};
-  RopeTable table(p, 16);
+  const RopeParams p{.kind = RopeKind::kYarn, .theta = 10000, .rotary_dim = 16, .factor = 4, .original_positions = 32};
+  RopeTable table(p);
   std::vector<float> cos(8), sin(8);
   table.Fill(0, 1, cos.data(), sin.data());
   EXPECT_NEAR(cos[0], 0.1 * std::log(4.0) + 1, 1e-6);
   RopeParams equal = p;
   equal.mscale = equal.mscale_all_dim = 1;
-  RopeTable(equal, 16).Fill(0, 1, cos.data(), sin.data());
+  RopeTable(equal).Fill(0, 1, cos.data(), sin.data());
   EXPECT_NEAR(cos[0], 1, 1e-6);
   RopeParams given = p;
   given.attention_factor = 1.5;
-  RopeTable(given, 16).Fill(0, 1, cos.data(), sin.data());
+  RopeTable(given).Fill(0, 1, cos.data(), sin.data());
   EXPECT_NEAR(cos[0], 1.5, 1e-6);
 }
 
@@ -74,6 +76,29 @@ TEST(RopeTable, DynamicStretchesOnlyBeyondTheTrainedLength) {
   EXPECT_EQ(InverseFrequency(p, 16, 3, 32), InverseFrequency({.theta = 10000}, 16, 3));
   const double theta = 10000 * std::pow(6.0 * 40 / 32 - 5, 16.0 / 14);
   EXPECT_NEAR(InverseFrequency(p, 16, 3, 40), std::pow(theta, -6.0 / 16), 1e-6);
+}
+
+TEST(RopeTable, LongRopeChangesItsFactorsBeyondTheTrainedLength) {
+  const RopeParams p{.kind = RopeKind::kLongRope,
+                     .theta = 10000,
+                     .rotary_dim = 8,
+                     .factor = 4,
+                     .original_positions = 32,
+                     .short_factor = {1, 1, 2, 2},
+                     .long_factor = {3, 3, 5, 5}};
+  const double plain = std::pow(10000, -4.0 / 8);
+  EXPECT_NEAR(InverseFrequency(p, 8, 2, 32), plain / 2, 1e-7);
+  EXPECT_NEAR(InverseFrequency(p, 8, 2, 33), plain / 5, 1e-7);
+  RopeTable table(p);
+  std::vector<float> cos(4), sin(4);
+  table.Fill(0, 1, cos.data(), sin.data());
+  EXPECT_NEAR(cos[0], std::sqrt(1 + std::log(4.0) / std::log(32.0)), 1e-6);
+}
+
+TEST(RopeTable, ProportionalRotatesTheFirstPairsOnly) {
+  const RopeParams p{.kind = RopeKind::kProportional, .theta = 10000, .rotated_share = 0.25};
+  EXPECT_NEAR(InverseFrequency(p, 32, 3), std::pow(10000, -6.0 / 32), 1e-7);
+  for (int64_t pair = 4; pair < 16; ++pair) EXPECT_EQ(InverseFrequency(p, 32, pair), 0);
 }
 
 }  // namespace

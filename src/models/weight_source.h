@@ -53,8 +53,8 @@ class WeightSource {
   // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first. Lease::piece says which.
   virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces) = 0;
 
-  // Decoded rows of the token embedding, out [rows.size(), model_dim]. REQUIRES: rows within the vocabulary.
-  virtual Status ReadEmbedding(std::span<const int32_t> rows, float* out) = 0;
+  // Decoded rows of a table (PieceKind::kEmbed, kRowTable), out [rows.size(), its width]. REQUIRES: rows within it.
+  virtual Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) = 0;
 
  private:
   friend class Lease;

@@ -23,8 +23,8 @@ constexpr int64_t kMaxBytes = 4 << 20;  // staging and entries together, unless 
 }  // namespace
 
 EmbeddingRows::Sizes EmbeddingRows::Measure(const PieceLayout& embed) {
-  CHECK(embed.kind == PieceKind::kEmbed);
-  const WeightUse& use = *FindWeight(embed, Role::kEmbed);
+  CHECK(embed.kind == PieceKind::kEmbed || embed.kind == PieceKind::kRowTable);
+  const WeightUse& use = embed.weights.front();
   Sizes sizes;
   for (const int32_t index : {use.data, use.scales, use.biases}) {
     if (index < 0) continue;
@@ -57,7 +57,8 @@ int32_t EmbeddingRows::JobCount(const PieceLayout& embed) { return Measure(embed
 
 EmbeddingRows::EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job)
     : sizes_(Measure(embed)),
-      use_(*FindWeight(embed, Role::kEmbed)),
+      use_(embed.weights.front()),
+      name_(PieceName(embed)),
       memory_(memory),
       driver_(driver),
       first_job_(first_job),
@@ -136,7 +137,7 @@ Status EmbeddingRows::ReadWave(std::span<const int32_t> rows, float* out, int32_
 
   for (int32_t slot = 0; slot < staged_count; ++slot) {
     const Staged& staged = staged_[static_cast<size_t>(slot)];
-    if (!staged.status.ok()) return staged.status.WithContext(fmt::format("embedding row {}", staged.row));
+    if (!staged.status.ok()) return staged.status.WithContext(fmt::format("{} row {}", name_, staged.row));
   }
   for (int32_t slot = 0; slot < staged_count; ++slot) {
     const Staged& staged = staged_[static_cast<size_t>(slot)];

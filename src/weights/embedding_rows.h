@@ -1,4 +1,5 @@
-// EmbeddingRows: rows of a token embedding that stays on the drive, read on demand through a small cache.
+// EmbeddingRows: rows of a table (token or per-layer embedding) that stays on the drive, read on demand through a small
+// cache.
 //
 // A row is up to three windows of the file (codes, scales, offsets) read into a staging slot; its bytes are then kept,
 // without the alignment around them, in a fixed number of entries, least recently used first. All missing rows of a
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/model_layout.h"
@@ -23,7 +25,7 @@ namespace nunspark {
 
 class EmbeddingRows {
  public:
-  // Memory for `embed`, staging slots and entries together. REQUIRES: embed.kind == PieceKind::kEmbed.
+  // Memory for `embed`, staging slots and entries together. REQUIRES: a table, PieceKind::kEmbed or kRowTable.
   static int64_t MemoryBytes(const PieceLayout& embed);
   // Read jobs it may have in flight.
   static int32_t JobCount(const PieceLayout& embed);
@@ -88,6 +90,7 @@ class EmbeddingRows {
 
   const Sizes sizes_;
   WeightUse use_;
+  const std::string name_;  // in messages
   uint8_t* const memory_;
   ReadDriver& driver_;
   const int32_t first_job_;

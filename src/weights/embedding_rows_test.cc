@@ -27,8 +27,8 @@ struct Pair {
   bool Same(const std::vector<int32_t>& rows) {
     std::vector<float> a(rows.size() * static_cast<size_t>(model.layout.hparams.model_dim), -1.0f);
     std::vector<float> b(a.size(), -2.0f);
-    EXPECT_TRUE(cache->ReadEmbedding(rows, a.data()).ok());
-    EXPECT_TRUE(resident->ReadEmbedding(rows, b.data()).ok());
+    EXPECT_TRUE(cache->ReadRows(model.layout.embed, rows, a.data()).ok());
+    EXPECT_TRUE(resident->ReadRows(model.layout.embed, rows, b.data()).ok());
     return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
   int64_t Requests() const { return control->SubmittedCount() - opened; }
@@ -70,7 +70,7 @@ TEST(EmbeddingRows, RowsOfAPromptAreInFlightTogether) {
   std::vector<float> out(40 * 128);
   std::vector<int32_t> rows(40);
   for (int32_t i = 0; i < 40; ++i) rows[static_cast<size_t>(i)] = i;
-  std::thread forward([&] { EXPECT_TRUE(pair.cache->ReadEmbedding(rows, out.data()).ok()); });
+  std::thread forward([&] { EXPECT_TRUE(pair.cache->ReadRows(pair.model.layout.embed, rows, out.data()).ok()); });
   pair.control->AwaitSubmitted(pair.opened + 40);
   pair.control->Release();
   forward.join();
@@ -105,7 +105,7 @@ TEST(EmbeddingRows, FailedReadNamesTheRowAndIsTriedAgain) {
   pair.control->SetFault([left = 1](const ReadRequest&) mutable { return left-- > 0 ? IoError("EIO") : Status(); });
   std::vector<float> out(2 * 128);
   const std::vector<int32_t> rows = {41, 42};
-  const Status status = pair.cache->ReadEmbedding(rows, out.data());
+  const Status status = pair.cache->ReadRows(pair.model.layout.embed, rows, out.data());
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.message(), "embedding row 41: EIO");
   EXPECT_TRUE(pair.Same(rows));

@@ -64,7 +64,6 @@ class FakeModel {
       // Sizes differ a little from layer to layer.
       AddPart(0, options.core_bytes / 2 + 64 * layer);
       AddPart(0, options.core_bytes / 2);
-      layout.hparams.moe_layer.push_back(moe);
       layout.first_expert.push_back(moe ? static_cast<PieceId>(layout.pieces.size()) : -1);
       for (int expert = 0; moe && expert < options.experts; ++expert) {
         NewPiece(PieceKind::kExpert, layer, expert, fmt::format("layer_{:03}_expert_{}", layer, expert));

@@ -10,6 +10,7 @@ namespace nunspark {
 std::string PieceName(const PieceLayout& piece) {
   switch (piece.kind) {
     case PieceKind::kEmbed: return "embedding";
+    case PieceKind::kRowTable: return "per-layer embedding";
     case PieceKind::kNormHead: return "norm and head";
     case PieceKind::kCore: return fmt::format("layer {} core", piece.layer);
     case PieceKind::kExpert: return fmt::format("layer {} expert {}", piece.layer, piece.expert);
@@ -17,10 +18,10 @@ std::string PieceName(const PieceLayout& piece) {
   return piece.id;
 }
 
-void DecodeEmbeddingRows(const ModelLayout& layout, const PieceIndex& index, const uint8_t* base,
-                         std::span<const int32_t> rows, float* out) {
-  const WeightUse& use = *FindWeight(layout.pieces[static_cast<size_t>(layout.embed)], Role::kEmbed);
-  const std::vector<int64_t>& offsets = index.piece(layout.embed).part_offsets;
+void DecodeTableRows(const ModelLayout& layout, const PieceIndex& index, PieceId id, const uint8_t* base,
+                     std::span<const int32_t> rows, float* out) {
+  const WeightUse& use = layout.pieces[static_cast<size_t>(id)].weights.front();
+  const std::vector<int64_t>& offsets = index.piece(id).part_offsets;
   const auto part = [&](int32_t i) { return i < 0 ? nullptr : base + offsets[static_cast<size_t>(i)]; };
   const WeightMatrix table{.format = use.format,
                            .rows = use.rows,

@@ -14,9 +14,9 @@ namespace nunspark {
 // "layer 17 expert 93", "layer 17 core", "embedding", "norm and head": a piece in a message.
 std::string PieceName(const PieceLayout& piece);
 
-// Rows of a whole embedding table in memory, out [rows.size(), model_dim].
-void DecodeEmbeddingRows(const ModelLayout& layout, const PieceIndex& index, const uint8_t* base,
-                         std::span<const int32_t> rows, float* out);
+// Rows of a whole table in memory (an embedding, a row table), out [rows.size(), its width].
+void DecodeTableRows(const ModelLayout& layout, const PieceIndex& index, PieceId id, const uint8_t* base,
+                     std::span<const int32_t> rows, float* out);
 
 }  // namespace nunspark
 

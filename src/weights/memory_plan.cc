@@ -189,6 +189,9 @@ MemoryPlan PlanOutside(const ModelLayout& layout, const PieceIndex& index, const
   MemoryPlan plan;
   plan.embed_bytes = layout.hparams.tied ? index.piece(layout.embed).slot_bytes
                                          : EmbeddingRows::MemoryBytes(layout.pieces[static_cast<size_t>(layout.embed)]);
+  if (layout.per_layer_embed >= 0) {
+    plan.embed_bytes += EmbeddingRows::MemoryBytes(layout.pieces[static_cast<size_t>(layout.per_layer_embed)]);
+  }
   plan.norm_head_bytes = index.piece(layout.norm_head).slot_bytes;
   plan.read_buffer_bytes = kReadBufferBytes;
   plan.kv_bytes = request.kv_bytes;

@@ -58,7 +58,7 @@ struct MemoryPlan {
   int64_t expert_region_bytes = 0;
 
   // Outside it.
-  int64_t embed_bytes = 0;  // the table when it is also the head, else the row cache
+  int64_t embed_bytes = 0;  // the table when it is also the head, else the row cache; a row table's too
   int64_t norm_head_bytes = 0;
   int64_t read_buffer_bytes = 0;
   int64_t kv_bytes = 0;

@@ -63,7 +63,7 @@ class Cache final : public PieceCache {
   Result<Lease> Acquire(PieceId piece) override { return Obtain(std::span(&piece, 1)); }
   Result<Lease> AcquireAny(std::span<const PieceId> pieces) override { return Obtain(pieces); }
   void Announce(int layer, std::span<const PieceId> pieces) override;
-  Status ReadEmbedding(std::span<const int32_t> rows, float* out) override;
+  Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
   std::string io_description() const override;
 
@@ -124,7 +124,14 @@ class Cache final : public PieceCache {
   uint8_t* ring_base_ = nullptr;
   uint8_t* expert_base_ = nullptr;
   std::unique_ptr<ReadDriver> driver_;
-  std::unique_ptr<EmbeddingRows> rows_;  // null when the embedding is tied
+  // Tables whose rows are read on demand: the embedding unless it is tied, per-layer embeddings.
+  struct RowTable {
+    PieceId id = -1;
+    uint8_t* memory = nullptr;
+    int32_t first_job = 0;
+    std::unique_ptr<EmbeddingRows> rows;
+  };
+  std::vector<RowTable> tables_;
 };
 
 Cache::~Cache() {
@@ -147,12 +154,16 @@ Status Cache::Open(std::unique_ptr<ReadQueue> queue) {
     At(id).base = std::exchange(next, next + index_.piece(id).slot_bytes);
   };
   give_own(layout_.norm_head);
-  uint8_t* const rows_memory = next;
-  if (tied) {
-    give_own(layout_.embed);
-  } else {
-    next += plan_.embed_bytes;
+  uint8_t* const embed_base = next;
+  if (tied) give_own(layout_.embed);
+  int32_t jobs = index_.size();
+  for (const PieceId id : {tied ? PieceId{-1} : layout_.embed, layout_.per_layer_embed}) {
+    if (id < 0) continue;
+    tables_.push_back({.id = id, .memory = next, .first_job = jobs, .rows = nullptr});
+    next += EmbeddingRows::MemoryBytes(LayoutOf(id));
+    jobs += EmbeddingRows::JobCount(LayoutOf(id));
   }
+  CHECK(next == embed_base + plan_.embed_bytes);
   uint8_t* const cores_base = next;
   for (size_t layer = 0; layer < layout_.core.size(); ++layer) {
     const PieceId core = layout_.core[layer];
@@ -175,15 +186,15 @@ Status Cache::Open(std::unique_ptr<ReadQueue> queue) {
   }
   announced_.reserve(experts);
 
-  const PieceLayout& embed = LayoutOf(layout_.embed);
-  const int32_t row_jobs = tied ? 0 : EmbeddingRows::JobCount(embed);
   try {
-    driver_ = std::make_unique<ReadDriver>(std::move(queue), index_.size() + row_jobs,
+    driver_ = std::make_unique<ReadDriver>(std::move(queue), jobs,
                                            [this](int32_t job, const Status& status) { OnRead(job, status); });
   } catch (const std::system_error& error) {
     return ResourceExhaustedError(fmt::format("the system refuses a thread for reading: {}", error.what()));
   }
-  if (!tied) rows_ = std::make_unique<EmbeddingRows>(embed, rows_memory, *driver_, index_.size());
+  for (RowTable& table : tables_) {
+    table.rows = std::make_unique<EmbeddingRows>(LayoutOf(table.id), table.memory, *driver_, table.first_job);
+  }
 
   ASSIGN_OR_RETURN(const Lease norm_head, Acquire(layout_.norm_head));
   if (tied) {
@@ -213,9 +224,11 @@ void Cache::Announce(int /*layer*/, std::span<const PieceId> pieces) {
   driver_->Kick();
 }
 
-Status Cache::ReadEmbedding(std::span<const int32_t> rows, float* out) {
-  if (rows_ != nullptr) return rows_->Read(rows, out);
-  DecodeEmbeddingRows(layout_, index_, At(layout_.embed).base, rows, out);
+Status Cache::ReadRows(PieceId table, std::span<const int32_t> rows, float* out) {
+  for (RowTable& known : tables_) {
+    if (known.id == table) return known.rows->Read(rows, out);
+  }
+  DecodeTableRows(layout_, index_, table, At(table).base, rows, out);
   return Status();
 }
 
@@ -223,9 +236,9 @@ CacheStats Cache::stats() const {
   const std::lock_guard lock(mutex_);
   CacheStats stats = stats_;
   stats.read_us = driver_->read_us();
-  if (rows_ != nullptr) {
-    stats.other_bytes_read += rows_->bytes_read();
-    stats.stall_us += rows_->stall_us();
+  for (const RowTable& table : tables_) {
+    stats.other_bytes_read += table.rows->bytes_read();
+    stats.stall_us += table.rows->stall_us();
   }
   return stats;
 }
@@ -377,7 +390,9 @@ bool Cache::StartRead(PieceId id, ReadPriority priority) {
 
 void Cache::OnRead(int32_t job, const Status& status) {
   if (job >= index_.size()) {
-    rows_->Finished(job, status);
+    RowTable* table = &tables_.back();
+    while (job < table->first_job) --table;
+    table->rows->Finished(job, status);
     return;
   }
   bool wake = false;

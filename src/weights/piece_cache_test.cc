@@ -491,8 +491,8 @@ TEST(PieceCache, WorksOverFiles) {
       const std::vector<int32_t> rows = {pass, 99 - pass, 7};
       std::vector<float> a(3 * 128);
       std::vector<float> b(3 * 128);
-      ASSERT_TRUE(h.cache->ReadEmbedding(rows, a.data()).ok());
-      ASSERT_TRUE(resident->ReadEmbedding(rows, b.data()).ok());
+      ASSERT_TRUE(h.cache->ReadRows(h.model.layout.embed, rows, a.data()).ok());
+      ASSERT_TRUE(resident->ReadRows(h.model.layout.embed, rows, b.data()).ok());
       EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
       for (int layer = 0; layer < 6; ++layer) {
         h.Touch(h.Core(layer));
@@ -585,7 +585,7 @@ TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
       if (pass % 10 == 0) {
         const std::vector<int32_t> rows = {static_cast<int32_t>(random() % 100), static_cast<int32_t>(random() % 100)};
         std::vector<float> out(2 * 128);
-        errors += h.cache->ReadEmbedding(rows, out.data()).ok() ? 0 : 1;
+        errors += h.cache->ReadRows(h.model.layout.embed, rows, out.data()).ok() ? 0 : 1;
       }
     }
     EXPECT_GT(errors, 0);

@@ -29,8 +29,8 @@ class ResidentSource final : public WeightSource {
     CHECK(!pieces.empty());
     return Acquire(pieces.front());
   }
-  Status ReadEmbedding(std::span<const int32_t> rows, float* out) override {
-    DecodeEmbeddingRows(layout_, index_, base_[static_cast<size_t>(layout_.embed)], rows, out);
+  Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override {
+    DecodeTableRows(layout_, index_, table, base_[static_cast<size_t>(table)], rows, out);
     return Status();
   }
 

@@ -14,7 +14,9 @@ void CheckGolden(const std::string& folder, double absolute_tolerance = 0) {
   const std::string golden = folder + "/golden.safetensors";
   const std::vector<int32_t> prompt = ReadI32(golden, "prompt");
   const std::vector<float> want = ReadF32(golden, "logits");
-  const std::vector<int32_t> want_greedy = ReadI32(golden, "greedy");
+  // Where the frequencies depend on the length, a run with a cache is judged by the answer of one.
+  const bool cached = std::filesystem::path(folder).filename() == "internlm3_dynamic_long";
+  const std::vector<int32_t> want_greedy = ReadI32(golden, cached ? "greedy_cached" : "greedy");
   const int steps = static_cast<int>(want_greedy.size());
 
   Runner runner = Runner::Open(folder, {.context = static_cast<int64_t>(prompt.size()) + steps, .kv = KvType::kF32});
@@ -37,32 +39,30 @@ void CheckGolden(const std::string& folder, double absolute_tolerance = 0) {
   EXPECT_EQ(greedy, want_greedy);
 }
 
-TEST(Golden, EveryTypeOfTheCompactSet) {
+// Cases whose logits are large for their errors: judged by an absolute bound.
+bool IsAbsolute(const std::string& name) { return name == "llama_tied_bias" || name == "llama_mxfp4_tied"; }
+
+// Every folder of `set` that holds a case; returns how many.
+int CheckEveryCase(const std::string& set) {
   int cases = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens"))) {
-    CheckGolden(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(set)) {
+    if (!std::filesystem::exists(entry.path() / "golden.safetensors")) continue;
+    CheckGolden(entry.path().string(), IsAbsolute(entry.path().filename().string()) ? 1e-3 : 0);
     ++cases;
   }
-  EXPECT_EQ(cases, 6);
+  return cases;
 }
+
+TEST(Golden, EveryTypeOfTheCompactSet) { EXPECT_EQ(CheckEveryCase(DataPath("goldens")), 6); }
 
 TEST(Golden, FullFloatSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  for (const char* name :
-       {"llama", "llama_hd32", "llama_linear", "llama_llama3rope", "llama_yarn", "qwen2", "qwen2_tied", "qwen3",
-        "qwen3_tied", "qwen3_moe", "qwen3_moe_dense0", "qwen3_moe_mixed", "qwen3_moe_stacked"}) {
-    CheckGolden(SharedPath("goldens/float/") + name);
-  }
-  CheckGolden(SharedPath("goldens/float/llama_tied_bias"), 1e-3);
+  EXPECT_GE(CheckEveryCase(SharedPath("goldens/float")), 49);
 }
 
 TEST(Golden, FullQuantisedSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  for (const char* name :
-       {"llama_4bit_bias", "llama_4bit_f16", "llama_4bit_f32", "llama_4bit_g32", "llama_4bit_g64", "llama_4bit_tied",
-        "llama_8bit_g64", "llama_mixed_noentry", "qwen3_moe_4bit_g64", "qwen3_moe_8bit_g32"}) {
-    CheckGolden(SharedPath("goldens/quant/") + name);
-  }
+  EXPECT_GE(CheckEveryCase(SharedPath("goldens/quant")), 36);
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+#include "models/arch/gemma3.h"
+
+namespace nunspark {
+
+NUNSPARK_ARCH(gemma3){
+    .name = "gemma3",
+    .aliases = {},
+    .gguf = {},
+    .authors_code = "transformers, models/gemma3/modeling_gemma3.py",
+    .config = arch::kGemma3Config,
+    .tensors = arch::kGemma3Tensors,
+    .experts = {},
+    .ignored = arch::kIgnoredTowers,
+    .block = arch::kGemma3Block,
+};
+static_assert(Valid(kArch_gemma3));
+
+}  // namespace nunspark

@@ -1,0 +1,21 @@
+#include "models/arch/gemma3.h"
+
+namespace nunspark {
+namespace {
+constexpr std::string_view kGguf[] = {"gemma3"};
+}  // namespace
+
+NUNSPARK_ARCH(gemma3_text){
+    .name = "gemma3_text",
+    .aliases = {},
+    .gguf = kGguf,
+    .authors_code = "transformers, models/gemma3/modeling_gemma3.py",
+    .config = arch::kGemma3Config,
+    .tensors = arch::kGemma3Tensors,
+    .experts = {},
+    .ignored = arch::kIgnoredTowers,
+    .block = arch::kGemma3Block,
+};
+static_assert(Valid(kArch_gemma3_text));
+
+}  // namespace nunspark

@@ -1,0 +1,30 @@
+#include "models/arch/arch.h"
+
+namespace nunspark {
+namespace {
+
+using namespace arch;  // NOLINT: the folder's own vocabulary
+
+constexpr auto kConfig = Join(kDecoderConfig, std::array{
+                                                  Optional("rope_theta", HParamField::kRopeTheta, 10000),
+                                                  Optional("sliding_window", HParamField::kSlidingWindow),
+                                              });
+
+constexpr auto kTensors = PlainTensors(Bias::kNever, Bias::kNever, Bias::kNever);
+
+}  // namespace
+
+NUNSPARK_ARCH(mistral){
+    .name = "mistral",
+    .aliases = {},
+    .gguf = {},  // files of this type say "llama"
+    .authors_code = "transformers, models/mistral/modeling_mistral.py",
+    .config = kConfig,
+    .tensors = kTensors,
+    .experts = {},
+    .ignored = kIgnoredBuffers,
+    .block = {.window = Window::kAll},
+};
+static_assert(Valid(kArch_mistral));
+
+}  // namespace nunspark

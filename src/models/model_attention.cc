@@ -1,0 +1,181 @@
+// Attention: grouped queries (GQA, arXiv:2305.13245) and a latent for keys and values (MLA, arXiv:2405.04434).
+#include <algorithm>
+
+#include "base/check.h"
+#include "models/model.h"
+#include "models/model_scratch.h"
+
+namespace nunspark {
+
+void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+  switch (layout_.spec->block.attention) {
+    case Attention::kGqa: return GroupedAttention(plan, core, batch, in);
+    case Attention::kMla: return LatentAttention(plan, core, batch, in);
+    case Attention::kBorrowed: break;
+  }
+  CHECK(false && "a drafter has no keys of its own");
+}
+
+void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  const int64_t rows = static_cast<int64_t>(batch.rows.size());
+  const int64_t dim = plan.shape.head_dim;
+  const int64_t kv_out = plan.shape.kv_heads * dim;
+  const bool norm_last = layout_.spec->block.qk_norm == QkNorm::kPerHeadAfterRope;
+
+  Project(plan.query, core, in, rows, s.query);  // [rows, heads * head_dim]
+  if (plan.keeps_kv) {
+    Project(plan.key, core, in, rows, s.key);  // [rows, kv_heads * head_dim]
+    if (plan.shape.value_is_key) {
+      std::copy_n(s.key, rows * kv_out, s.value);
+    } else {
+      Project(plan.value, core, in, rows, s.value);
+    }
+    if (layout_.spec->block.value_norm == ValueNorm::kPerHead) {
+      NormRows({}, dim, s.value, rows * plan.shape.kv_heads, s.value);
+    }
+  }
+  if (!norm_last) NormHeads(plan, core, rows);
+  Rotate(plan, rows, h.heads, dim, 0, s.query);
+  if (plan.keeps_kv) Rotate(plan, rows, plan.shape.kv_heads, dim, 0, s.key);
+  if (norm_last) NormHeads(plan, core, rows);
+  for (int64_t r = 0; plan.keeps_kv && r < rows; ++r) {
+    const Row& row = batch.rows[static_cast<size_t>(r)];
+    batch.sequences[static_cast<size_t>(row.sequence)]->Store(plan.kv_index, row.position, s.key + r * kv_out,
+                                                              s.value + r * kv_out);
+  }
+  Attend(plan, core, batch, s.query);  // s.attended [rows, heads * head_dim]
+  Project(plan.attention_out, core, s.attended, rows, s.branch);
+}
+
+// Norms of queries and keys, each head as a row of head_dim values, or all heads as one.
+void Model::NormHeads(const LayerPlan& plan, const Lease& core, int64_t rows) {
+  if (!Has(plan.query_norm)) return;
+  Scratch& s = *scratch_;
+  const int64_t query_out = hparams().heads * plan.shape.head_dim;
+  Norm(plan.query_norm, core, s.query, rows * (query_out / plan.query_norm.cols), s.query);
+  if (!plan.keeps_kv) return;
+  const int64_t kv_out = plan.shape.kv_heads * plan.shape.head_dim;
+  Norm(plan.key_norm, core, s.key, rows * (kv_out / plan.key_norm.cols), s.key);
+}
+
+// The cache keeps one latent and one rotated key part per position. What would expand the latent to the keys of every
+// head is multiplied into the query instead, and values are expanded after the weighted sum: both are linear.
+void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  const int64_t rows = static_cast<int64_t>(batch.rows.size());
+  const int64_t rank = h.kv_rank;
+  const int64_t latent = rank + h.qk_rope_dim;
+
+  if (Has(plan.query_a)) {
+    Project(plan.query_a, core, in, rows, s.value);  // [rows, query_rank]
+    Norm(plan.query_a_norm, core, s.value, rows, s.value);
+    Project(plan.query_b, core, s.value, rows, s.query);  // [rows, heads * (nope + rope)]
+  } else {
+    Project(plan.query, core, in, rows, s.query);
+  }
+  Project(plan.kv_a, core, in, rows, s.key);  // [rows, kv_rank + rope]
+  const FloatVector norm = VectorOf(plan.kv_a_norm, core);
+  for (int64_t r = 0; r < rows; ++r) NormRows(norm, rank, s.key + r * latent, 1, s.key + r * latent);
+  Rotate(plan, rows, h.heads, plan.shape.head_dim, h.qk_nope_dim, s.query);
+  Rotate(plan, rows, 1, latent, rank, s.key);
+  for (int64_t r = 0; r < rows; ++r) {
+    const Row& row = batch.rows[static_cast<size_t>(r)];
+    batch.sequences[static_cast<size_t>(row.sequence)]->Store(plan.kv_index, row.position, s.key + r * latent, nullptr);
+  }
+  AbsorbQuery(plan, core, rows);          // s.absorbed [rows, heads * (kv_rank + rope)]
+  Attend(plan, core, batch, s.absorbed);  // s.attended [rows, heads * kv_rank]
+  ExpandValues(plan, core, rows);         // s.query [rows, heads * value_dim]
+  Project(plan.attention_out, core, s.query, rows, s.branch);
+}
+
+// absorbed[head] = [K_head^T q_nope | q_rope]. kv_b's rows of a head are nope rows of K, then value_dim rows of V.
+void Model::AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  const WeightMatrix kv_b = MatrixOf(plan.kv_b, core);
+  const int64_t rank = h.kv_rank, latent = rank + h.qk_rope_dim, dim = plan.shape.head_dim;
+  pool_.ParallelFor(h.heads, 1, [&](int64_t begin, int64_t end, int thread) {
+    float* const decoded = s.thread(thread);
+    for (int64_t head = begin; head < end; ++head) {
+      for (int64_t r = 0; r < rows; ++r) {
+        float* const out = s.absorbed + (r * h.heads + head) * latent;
+        std::fill_n(out, rank, 0.0f);
+        std::copy_n(s.query + (r * h.heads + head) * dim + h.qk_nope_dim, h.qk_rope_dim, out + rank);
+      }
+      for (int64_t i = 0; i < h.qk_nope_dim; ++i) {
+        kernels_.decode_row(kv_b, head * (h.qk_nope_dim + h.value_dim) + i, decoded);
+        for (int64_t r = 0; r < rows; ++r) {
+          kernels_.add_scaled(s.absorbed + (r * h.heads + head) * latent, s.query[(r * h.heads + head) * dim + i],
+                              decoded, rank);
+        }
+      }
+    }
+  });
+}
+
+void Model::ExpandValues(const LayerPlan& plan, const Lease& core, int64_t rows) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  WeightMatrix values = MatrixOf(plan.kv_b, core);
+  const int64_t first_row = values.row_begin;
+  values.rows = h.value_dim;
+  values.stored_rows = values.StoredRows();
+  pool_.ParallelFor(h.heads, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t head = begin; head < end; ++head) {
+      WeightMatrix of_head = values;
+      of_head.stored_rows = plan.kv_b.stored_rows;
+      of_head.row_begin = first_row + head * (h.qk_nope_dim + h.value_dim) + h.qk_nope_dim;
+      kernels_.matmul(of_head, {}, s.attended + head * h.kv_rank, h.heads * h.kv_rank, rows, 0, h.value_dim,
+                      s.query + head * h.value_dim, h.heads * h.value_dim, s.thread(thread));
+    }
+  });
+}
+
+// Rotates part [first, first + rotary_dim) of every head; heads are head_stride floats apart.
+void Model::Rotate(const LayerPlan& plan, int64_t rows, int64_t heads, int64_t head_stride, int64_t first,
+                   float* data) {
+  const size_t rope = static_cast<size_t>(plan.shape.rope);
+  const int64_t pairs = ropes_[rope].pairs();
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* const cos = scratch_->cos[rope] + r * pairs;
+    const float* const sin = scratch_->sin[rope] + r * pairs;
+    for (int64_t head = 0; head < heads; ++head) {
+      rotate_(data + (r * heads + head) * head_stride + first, cos, sin, ropes_[rope].rotary_dim());
+    }
+  }
+}
+
+// query [rows, heads * key_dim] -> s.attended [rows, heads * value_dim].
+void Model::Attend(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* query) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  const bool sinks = Has(plan.sinks);
+  if (sinks) DecodeFloats(VectorOf(plan.sinks, core), s.sinks);
+  const int64_t rows = static_cast<int64_t>(batch.rows.size());
+  const KvView any = batch.sequences.front()->View(plan.kv_index);
+  const int64_t kv_heads = any.kv_heads;
+  const int64_t group = h.heads / kv_heads;
+  pool_.ParallelFor(rows * kv_heads, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t r = item / kv_heads;
+      const int64_t kv_head = item % kv_heads;
+      const Row& row = batch.rows[static_cast<size_t>(r)];
+      const int64_t seen_end = int64_t{row.position} + 1;
+      const int64_t window = plan.shape.window;
+      const int64_t seen_begin = window > 0 ? std::max<int64_t>(0, seen_end - window) : 0;
+      const int64_t first_head = kv_head * group;
+      const AttendParams params{.scale = static_cast<float>(h.attention_scale),
+                                .softcap = static_cast<float>(h.attention_softcap),
+                                .sinks = sinks ? s.sinks + first_head : nullptr};
+      kernels_.attend(query + (r * h.heads + first_head) * any.key_dim, static_cast<int>(group),
+                      batch.sequences[static_cast<size_t>(row.sequence)]->View(plan.kv_index),
+                      static_cast<int>(kv_head), seen_begin, seen_end, params,
+                      s.attended + (r * h.heads + first_head) * any.value_dim, s.thread(thread));
+    }
+  });
+}
+
+}  // namespace nunspark

@@ -1,0 +1,100 @@
+#include "models/model_scratch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/align.h"
+
+namespace nunspark {
+namespace {
+
+int64_t Padded(int64_t floats) { return AlignUp(floats, 16); }
+
+}  // namespace
+
+template <typename Carve>
+void Model::Scratch::ForEachArray(const ModelLayout& layout, int64_t rows, const Carve& carve) {
+  const HParams& h = layout.hparams;
+  const bool moe = h.experts > 0;
+  const int64_t query = h.heads * std::max(h.max_head_dim(), h.value_dim);
+  const int64_t latent = h.kv_rank + h.qk_rope_dim;
+  const int64_t ffn = std::max({h.max_ffn_dim(), h.expert_ffn_dim, h.per_layer_dim});
+  const int64_t stream = rows * h.model_dim;
+  carve(&Scratch::x, stream);
+  carve(&Scratch::normed, stream);
+  carve(&Scratch::branch, stream);
+  carve(&Scratch::query, rows * query);
+  carve(&Scratch::key, rows * std::max(h.max_kv_out(), latent));
+  carve(&Scratch::value, rows * std::max(h.max_kv_out(), h.query_rank));
+  carve(&Scratch::absorbed, rows * h.heads * latent);
+  carve(&Scratch::attended, rows * std::max(query, h.heads * h.kv_rank));
+  carve(&Scratch::gate, rows * ffn);
+  carve(&Scratch::up, rows * ffn);
+  carve(&Scratch::routed, layout.spec->block.ffn == Ffn::kDenseAndMoe && moe ? stream : 0);
+  carve(&Scratch::gathered, moe ? stream : 0);
+  carve(&Scratch::parts, moe ? stream * h.experts_per_token : 0);
+  carve(&Scratch::router, moe ? rows * h.experts : 0);
+  carve(&Scratch::per_layer, rows * h.layers * h.per_layer_dim);
+  carve(&Scratch::projected, rows * h.layers * h.per_layer_dim);
+  carve(&Scratch::logits, std::min<int64_t>(rows, kHeadRows) * h.vocab_size);
+  carve(&Scratch::sinks, h.heads);
+}
+
+int64_t Model::Scratch::PerThreadFloats(const ModelLayout& layout, int64_t rows) {
+  int64_t floats = layout.hparams.kv_rank;
+  for (const KvLayerShape& shape : KvShapes(layout.hparams)) {
+    floats = std::max(floats, AttentionScratchFloats(shape.key_dim, shape.value_dim));
+  }
+  for (const PieceLayout& piece : layout.pieces) {
+    // The experts of a layer are alike.
+    if (piece.kind == PieceKind::kExpert && piece.expert > 0) continue;
+    for (const WeightUse& use : piece.weights) {
+      const WeightMatrix shape{.format = use.format,
+                               .rows = use.rows,
+                               .cols = use.cols,
+                               .row_begin = use.row_begin,
+                               .row_step = use.row_step,
+                               .stored_rows = use.stored_rows};
+      floats = std::max(floats, MatMulScratchFloats(shape, rows));
+    }
+  }
+  return Padded(floats);
+}
+
+int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int64_t rows) {
+  int64_t total = PerThreadFloats(layout, rows) * threads;
+  ForEachArray(layout, rows, [&](float* Scratch::*, int64_t floats) { total += Padded(floats); });
+  for (const RopeParams& rope : layout.hparams.ropes) total += 2 * Padded(rows * rope.rotary_dim / 2);
+  return total;
+}
+
+int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
+  return rows * h.experts_per_token * 12 + (h.experts + 1) * 8;
+}
+
+Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows) {
+  ASSIGN_OR_RETURN(
+      memory, MappedMemory::Create(TotalFloats(layout, thread_count, rows) * 4,
+                                   fmt::format("the activations of {} rows", rows), "use a smaller --prefill-chunk"));
+  float* next = reinterpret_cast<float*>(memory.data());
+  const auto take = [&next](int64_t floats) { return std::exchange(next, next + Padded(floats)); };
+  ForEachArray(layout, rows, [&](float* Scratch::*member, int64_t floats) { this->*member = take(floats); });
+  for (const RopeParams& rope : layout.hparams.ropes) {
+    cos.push_back(take(rows * rope.rotary_dim / 2));
+    sin.push_back(take(rows * rope.rotary_dim / 2));
+  }
+  per_thread = PerThreadFloats(layout, rows);
+  threads = take(per_thread * thread_count);
+
+  const HParams& h = layout.hparams;
+  routing.experts.resize(static_cast<size_t>(rows * h.experts_per_token));
+  routing.weights.resize(routing.experts.size());
+  routing.slots.resize(routing.experts.size());
+  routing.starts.resize(static_cast<size_t>(h.experts) + 1);
+  routing.wanted.reserve(static_cast<size_t>(h.experts));
+  return Status();
+}
+
+}  // namespace nunspark

@@ -1,0 +1,67 @@
+// The activations of one pass. Private to models.
+#ifndef NUNSPARK_MODELS_MODEL_SCRATCH_H_
+#define NUNSPARK_MODELS_MODEL_SCRATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/mapped_memory.h"
+#include "models/model.h"
+#include "models/model_layout.h"
+
+namespace nunspark {
+
+// Rows whose logits are computed together: the head is read once for them, and their logits fit in a few MB.
+inline constexpr int32_t kHeadRows = 8;
+
+// All arrays are carved from one mapping, 64-byte aligned. The comment says what an array holds while a layer runs.
+struct Model::Scratch {
+  MappedMemory memory;
+  float* x = nullptr;         // [rows, model_dim] the residual stream
+  float* normed = nullptr;    // [rows, model_dim] a block's input
+  float* branch = nullptr;    // [rows, model_dim] a block's output, before it joins the stream
+  float* query = nullptr;     // [rows, heads * head_dim]; latent attention: later the values per head
+  float* key = nullptr;       // [rows, kv_heads * head_dim] or [rows, kv_rank + rope]
+  float* value = nullptr;     // as key; or [rows, query_rank]
+  float* absorbed = nullptr;  // latent attention: [rows, heads * (kv_rank + rope)]
+  float* attended = nullptr;  // [rows, heads * value dim] or [rows, heads * kv_rank]
+  float* gate = nullptr;      // [rows, ffn]
+  float* up = nullptr;
+  float* routed = nullptr;     // experts: [rows, model_dim] their input, where it is not `normed`
+  float* gathered = nullptr;   // [rows, model_dim] the rows of one expert
+  float* parts = nullptr;      // [rows * experts_per_token, model_dim]
+  float* router = nullptr;     // [rows, experts]
+  float* per_layer = nullptr;  // per-layer inputs [rows, layers * per_layer_dim]
+  float* projected = nullptr;  // the same shape, while they are made
+  float* logits = nullptr;     // [kHeadRows, vocab]
+  float* sinks = nullptr;      // [heads]
+  float* threads = nullptr;    // per_thread floats each
+  int64_t per_thread = 0;
+  std::vector<float*> cos, sin;  // by rope: [rows, pairs]
+
+  // Routing of one layer's rows. Expert e's rows are slots[starts[e] .. starts[e + 1]); a slot is row * k + rank.
+  struct Routing {
+    std::vector<int32_t> experts;  // [rows * k]
+    std::vector<float> weights;    // [rows * k]
+    std::vector<int32_t> starts;   // [experts + 1]
+    std::vector<int32_t> slots;    // [rows * k]
+    std::vector<PieceId> wanted;   // pieces of the layer that still have to run
+  };
+  Routing routing;
+
+  float* thread(int index) const { return threads + per_thread * index; }
+
+  // The one place that says what a pass needs: calls carve(member, floats) for every array, in the order of memory.
+  template <typename Carve>
+  static void ForEachArray(const ModelLayout& layout, int64_t rows, const Carve& carve);
+
+  static int64_t PerThreadFloats(const ModelLayout& layout, int64_t rows);
+  static int64_t TotalFloats(const ModelLayout& layout, int threads, int64_t rows);
+  static int64_t RoutingBytes(const HParams& h, int64_t rows);
+
+  Status Allocate(const ModelLayout& layout, int thread_count, int64_t rows);
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_MODELS_MODEL_SCRATCH_H_
