@@ -97,6 +97,8 @@ struct GgufTensorType {
 // nullptr: no such type.
 const GgufTensorType* FindGgufTensorType(uint32_t id);
 const GgufTensorType* FindGgufTensorType(std::string_view name);
+// Those of all types in blocks that this build can read.
+std::vector<std::string_view> GgufBlockSuffixes();
 // "F32, F16, BF16, Q4_0, ...": what can be published, for messages.
 std::string SupportedGgufTypes();
 

@@ -97,7 +97,7 @@ class Translator {
 
   // The number under a translated key; nullopt when it is missing or a list.
   std::optional<int64_t> Known(std::string_view config_key) const;
-  bool HasTensor(std::string_view name) const { return model_.tensors.Find(name) != nullptr; }
+  const TensorInfo* FindAnyType(std::string_view name) const;
 
   const GgufModel& model_;
   GgufKeys keys_;
@@ -109,6 +109,7 @@ class Translator {
 Result<Json> Translator::Translate() {
   const GgufFacts facts = FindGgufFacts(keys_.architecture());
   config_.Set("model_type", std::string(keys_.architecture()));
+  config_.Set("converted_from", "gguf");
   RETURN_IF_ERROR(ReadLayers());
   for (const Row& row : kRows) RETURN_IF_ERROR(ReadRow(keys_.Name(row.gguf), row));
   for (const Row& row : kPlainRows) RETURN_IF_ERROR(ReadRow(std::string(row.gguf), row));
@@ -263,7 +264,6 @@ Status Translator::ReadPartialRotation(int64_t width, int64_t rotated) {
     return keys_.Wrong(keys_.Name("rope.dimension_count"), fmt::format("at most {}, the width of a head", width),
                        fmt::format("{}", rotated));
   }
-  if (rotated == width) return Status();
   double factor = static_cast<double>(rotated) / static_cast<double>(width);
   // Readers multiply and cut off; the product must not end just below the number.
   if (static_cast<int64_t>(factor * static_cast<double>(width)) < rotated) factor = std::nextafter(factor, 2.0);
@@ -287,7 +287,11 @@ Status Translator::ReadGating() {
 Status Translator::ReadWindowPattern(int64_t period) {
   const std::string key = keys_.Name("attention.sliding_window_pattern");
   const GgufValue* const value = keys_.Find(key);
-  if (config_.Find("sliding_window") == nullptr) return Status();
+  if (config_.Find("sliding_window") == nullptr) {
+    // Model types have a default for it, a file without the key means that there is none.
+    config_.Set("sliding_window", 0);
+    return Status();
+  }
   std::vector<bool> slides(static_cast<size_t>(layers_));
   if (value != nullptr && value->is_array()) {
     if (value->size() != static_cast<size_t>(blocks_) && value->size() != static_cast<size_t>(layers_)) {
@@ -314,27 +318,48 @@ Status Translator::ReadWindowPattern(int64_t period) {
 
 // The rows of the embedding, under whatever type. Vocabularies may be shorter than the matrix.
 Status Translator::ReadVocabSize() {
-  for (const TensorInfo& tensor : model_.tensors.tensors()) {
-    if (tensor.name != "token_embd.weight" && !tensor.name.starts_with("token_embd.weight@")) continue;
-    if (tensor.shape.size() == 2) config_.Set("vocab_size", tensor.shape[0]);
+  const auto rows = [&](std::string_view name) {
+    const TensorInfo* const tensor = FindAnyType(name);
+    return tensor != nullptr && tensor->shape.size() == 2 ? tensor->shape[0] : 0;
+  };
+  if (const int64_t size = rows("per_layer_token_embd.weight"); size > 0) {
+    config_.Set("vocab_size_per_layer_input", size);
+  }
+  if (const int64_t size = rows("token_embd.weight"); size > 0) {
+    config_.Set("vocab_size", size);
     return Status();
   }
-  return DataLossError(fmt::format("{}: tensor \"token_embd.weight\": expected one, found none", keys_.what()));
+  return DataLossError(fmt::format("{}: tensor \"token_embd.weight\": expected a matrix, found none", keys_.what()));
+}
+
+// The tensor, stored as numbers or in blocks of any type.
+const TensorInfo* Translator::FindAnyType(std::string_view name) const {
+  if (const TensorInfo* const plain = model_.tensors.Find(name); plain != nullptr) return plain;
+  for (const std::string_view suffix : GgufBlockSuffixes()) {
+    if (const TensorInfo* const found = model_.tensors.Find(fmt::format("{}@{}", name, suffix)); found != nullptr) {
+      return found;
+    }
+  }
+  return nullptr;
 }
 
 void Translator::ReadTensorFacts() {
-  const auto starts = [&](std::string_view name) {
-    const std::string blocks = fmt::format("{}@", name);
-    return std::any_of(model_.tensors.tensors().begin(), model_.tensors.tensors().end(), [&](const TensorInfo& tensor) {
-      return tensor.name == name || tensor.name.starts_with(blocks);
-    });
-  };
-  config_.Set("tie_word_embeddings", !starts("output.weight"));
-  const bool attention = HasTensor("blk.0.attn_q.bias") || HasTensor("blk.0.attn_qkv.bias");
+  const auto has = [&](std::string_view name) { return FindAnyType(name) != nullptr; };
+  config_.Set("tie_word_embeddings", !has("output.weight"));
+  const bool attention = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   config_.Set("attention_bias", attention);
-  config_.Set("attention_out_bias", HasTensor("blk.0.attn_output.bias"));
-  config_.Set("mlp_bias", HasTensor("blk.0.ffn_up.bias") || HasTensor("blk.0.ffn_down.bias"));
+  config_.Set("attention_out_bias", has("blk.0.attn_output.bias"));
+  config_.Set("mlp_bias", has("blk.0.ffn_up.bias") || has("blk.0.ffn_down.bias"));
   config_.Set("use_bias", attention);
+  bool values_are_keys = false;
+  bool experts = false;
+  for (int64_t i = 0; i < layers_; ++i) {
+    const auto name = [&](std::string_view part) { return fmt::format("blk.{}.{}.weight", i, part); };
+    values_are_keys |= has(name("attn_q")) && has(name("attn_k")) && !has(name("attn_v"));
+    experts |= has(name("ffn_gate_inp"));
+  }
+  if (values_are_keys) config_.Set("attention_k_eq_v", true);
+  if (experts) config_.Set("enable_moe_block", true);
 }
 
 void Translator::ReadEndIds() {

@@ -58,9 +58,10 @@ const Add kNothing = [](GgufBuilder&) {};
 
 TEST(GgufConfig, TheLeastThatAModelSays) {
   EXPECT_EQ(Config("qwen3", kNothing),
-            R"({"model_type":"qwen3","num_hidden_layers":4,"hidden_size":128,"num_attention_heads":8,"head_dim":16,)"
-            R"("vocab_size":10,"tie_word_embeddings":true,"attention_bias":false,"attention_out_bias":false,)"
-            R"("mlp_bias":false,"use_bias":false,"rope_theta":10000.0,"rope_scaling":null,"rope_traditional":false})");
+            R"({"model_type":"qwen3","converted_from":"gguf","num_hidden_layers":4,"hidden_size":128,)"
+            R"("num_attention_heads":8,"head_dim":16,"partial_rotary_factor":1.0,"sliding_window":0,"vocab_size":10,)"
+            R"("tie_word_embeddings":true,"attention_bias":false,"attention_out_bias":false,"mlp_bias":false,)"
+            R"("use_bias":false,"rope_theta":10000.0,"rope_scaling":null,"rope_traditional":false})");
 }
 
 TEST(GgufConfig, TranslatesEveryRowOfItsTable) {
@@ -107,9 +108,10 @@ TEST(GgufConfig, ZeroMeansThatThereIsNone) {
   const Add zeros = [](GgufBuilder& b) {
     b.U32("a.expert_count", 0).U32("a.attention.sliding_window", 0).U32("a.expert_gating_func", 0);
   };
-  for (const char* const key : {"num_experts", "num_local_experts", "sliding_window", "layer_types", "scoring_func"}) {
+  for (const char* const key : {"num_experts", "num_local_experts", "layer_types", "scoring_func"}) {
     EXPECT_EQ(Key("a", key, zeros), "-");
   }
+  EXPECT_EQ(Key("a", "sliding_window", zeros), "0");
 }
 
 TEST(GgufConfig, ListsByLayerBecomeANumberWhenAllLayersAgree) {
@@ -145,7 +147,7 @@ TEST(GgufConfig, WidthsOfHeads) {
 }
 
 TEST(GgufConfig, PartialRotationCanBeMultipliedBack) {
-  EXPECT_EQ(Key("a", "partial_rotary_factor", [](GgufBuilder& b) { b.U32("a.rope.dimension_count", 16); }), "-");
+  EXPECT_EQ(Key("a", "partial_rotary_factor", [](GgufBuilder& b) { b.U32("a.rope.dimension_count", 16); }), "1.0");
   EXPECT_EQ(Key("a", "partial_rotary_factor", [](GgufBuilder& b) { b.U32("a.rope.dimension_count", 12); }), "0.75");
   EXPECT_THAT(Key("a", "partial_rotary_factor", [](GgufBuilder& b) { b.U32("a.rope.dimension_count", 18); }),
               HasSubstr("expected at most 16, the width of a head, found 18"));
@@ -215,6 +217,30 @@ TEST(GgufConfig, TensorsSayWhatIsTiedAndBiased) {
       "10");
 }
 
+TEST(GgufConfig, TensorsSayWhatLayersConsistOf) {
+  const Add attention = [](GgufBuilder& b) {
+    b.Zeros("blk.2.attn_q.weight", "Q8_0", {8, 128}).Zeros("blk.2.attn_k.weight", "Q4_0", {8, 128});
+  };
+  EXPECT_EQ(Key("gemma4", "attention_k_eq_v", attention), "true");
+  EXPECT_EQ(Key("gemma4", "attention_k_eq_v",
+                [&](GgufBuilder& b) {
+                  attention(b);
+                  b.Zeros("blk.2.attn_v.weight", "F16", {8, 128});
+                }),
+            "-");
+  EXPECT_EQ(Key("gemma4", "enable_moe_block", attention), "-");
+  EXPECT_EQ(Key("gemma4", "enable_moe_block",
+                [](GgufBuilder& b) {
+                  b.Zeros("blk.3.ffn_gate_inp.weight", "F32", {2, 128});
+                }),
+            "true");
+  EXPECT_EQ(Key("gemma4", "vocab_size_per_layer_input",
+                [](GgufBuilder& b) {
+                  b.Zeros("per_layer_token_embd.weight", "Q5_1", {7, 64});
+                }),
+            "7");
+}
+
 TEST(GgufConfig, LayersThatSeeAWindow) {
   const std::string period_3 = R"(["sliding_attention","sliding_attention","full_attention","sliding_attention"])";
   const auto with = [](const Add& more) -> Add {
@@ -258,6 +284,9 @@ TEST(GgufConfig, FactsOfArchitectures) {
             "7.0");
   EXPECT_EQ(Key("gemma3", "query_pre_attn_scalar", [](GgufBuilder& b) { b.U32("gemma3.attention.key_length", 256); }),
             "256");
+  EXPECT_EQ(Key("olmo2", "model_type", kNothing), "\"olmo2\"");
+  EXPECT_EQ(Key("olmo2", "model_type", [](GgufBuilder& b) { b.U32("olmo2.attention.sliding_window", 8); }),
+            "\"olmo3\"");
   EXPECT_EQ(Key("qwen3moe", "norm_topk_prob", kNothing), "true");
   EXPECT_EQ(Key("qwen3moe", "mlp_only_layers", kNothing), "[]");
   GgufBuilder large;
@@ -313,7 +342,7 @@ TEST(GgufConfig, WrongKeysAreRefused) {
               HasSubstr("key \"a.embedding_length\": expected one, found none"));
   builder.U32("a.embedding_length", 1);
   EXPECT_THAT(Translated(builder).status().message(),
-              HasSubstr("tensor \"token_embd.weight\": expected one, found none"));
+              HasSubstr("tensor \"token_embd.weight\": expected a matrix, found none"));
   GgufBuilder layers;
   layers.Text("general.architecture", "a").U32("a.block_count", 5000).Zeros("t", "F32", {1});
   EXPECT_THAT(Translated(layers).status().message(), HasSubstr("from 1 to 4096, found 5000"));

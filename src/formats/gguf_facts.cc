@@ -1,6 +1,5 @@
 #include "formats/gguf_facts.h"
 
-#include <cmath>
 #include <utility>
 
 namespace nunspark {
@@ -46,6 +45,11 @@ void Qwen3Moe(Json& config) {
   SetMissing(config, "mlp_only_layers", Json::Array());
 }
 
+// OLMo 3 says "olmo2" too. It is another type: layers with windows turn without the others' scaling.
+void Olmo2(Json& config) {
+  if (config.Find("layer_types") != nullptr) config.Set("model_type", "olmo3");
+}
+
 // From llama.cpp: llama_model_rope_type (src/llama-model.cpp), load_swa_pattern's callers (src/models), conversion/.
 constexpr GgufFacts kFacts[] = {
     {.architecture = "llama", .interleaved_rope = true},
@@ -68,7 +72,7 @@ constexpr GgufFacts kFacts[] = {
     {.architecture = "gemma2", .window_period = 2, .complete = Gemma},
     {.architecture = "gemma3", .window_period = 6, .complete = Gemma3},
     {.architecture = "gpt-oss", .window_period = 2, .complete = GptOss},
-    {.architecture = "olmo2", .window_period = 4},
+    {.architecture = "olmo2", .window_period = 4, .complete = Olmo2},
     {.architecture = "qwen3moe", .complete = Qwen3Moe},
 };
 

@@ -178,6 +178,14 @@ const GgufTensorType* FindGgufTensorType(std::string_view name) {
   return found == kTensorTypes.end() ? nullptr : &*found;
 }
 
+std::vector<std::string_view> GgufBlockSuffixes() {
+  std::vector<std::string_view> suffixes;
+  for (const GgufTensorType& type : kTensorTypes) {
+    if (!type.suffix.empty()) suffixes.push_back(type.suffix);
+  }
+  return suffixes;
+}
+
 std::string SupportedGgufTypes() {
   std::vector<std::string_view> names;
   for (const GgufTensorType& type : kTensorTypes) {
