@@ -222,6 +222,7 @@ Status Translator::ReadHeadWidths() {
     const std::optional<int64_t> heads = Known("num_attention_heads");
     if (!heads.has_value() || *heads == 0) return Status();
     key_length = *Known("hidden_size") / *heads;
+    if (*key_length == 0) return Status();  // whoever reads the config refuses such a model
   }
   if (value_length.has_value() && *value_length != *key_length) config_.Set("v_head_dim", *value_length);
   config_.Set("head_dim", sliding.value_or(*key_length));

@@ -133,6 +133,16 @@ TEST(GgufConfig, BlocksOfADrafterAreNotLayers) {
   EXPECT_EQ(Key("a", "intermediate_size", add), "[5,6,7]");
 }
 
+TEST(GgufConfig, AWidthOfZeroGivesNoHeads) {
+  GgufBuilder narrow;
+  narrow.Text("general.architecture", "a").U32("a.block_count", 1).U32("a.embedding_length", 0);
+  narrow.U32("a.attention.head_count", 8).Zeros("token_embd.weight", "F32", {1, 1});
+  const Result<Json> config = Translated(narrow);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->Find("head_dim"), nullptr);
+  EXPECT_EQ(config->Find("partial_rotary_factor"), nullptr);
+}
+
 TEST(GgufConfig, WidthsOfHeads) {
   EXPECT_EQ(Key("a", "head_dim", [](GgufBuilder& b) { b.U32("a.attention.key_length", 32); }), "32");
   const Add sliding = [](GgufBuilder& b) {
@@ -331,6 +341,10 @@ TEST(GgufConfig, WrongKeysAreRefused) {
   EXPECT_THAT(Config("a", [](GgufBuilder& b) { b.U32("a.expert_gating_func", 3); }),
               HasSubstr("expected 1 (softmax) or 2"));
   EXPECT_THAT(Config("a", [](GgufBuilder& b) { b.U32("a.attention.key_length", 0); }), HasSubstr("from 1"));
+  GgufBuilder narrow;
+  narrow.Text("general.architecture", "a").U32("a.block_count", 1).U32("a.embedding_length", 0);
+  narrow.U32("a.attention.head_count", 8).U32("a.rope.dimension_count", 0).Zeros("token_embd.weight", "F32", {1, 1});
+  EXPECT_THAT(Translated(narrow).status().message(), HasSubstr("a.rope.dimension_count\": expected an integer from 1"));
   GgufBuilder builder;
   builder.Zeros("t", "F32", {1});
   EXPECT_THAT(Translated(builder).status().message(),
