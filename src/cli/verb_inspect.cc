@@ -241,6 +241,10 @@ Result<int> Run(const Flags& flags) {
     for (const PieceLayout& piece : layout.pieces)
       std::puts(fmt::format("  {:<24} {:>12}", piece.id, piece.bytes).c_str());
   }
+  if (IsDrafter(*layout.spec)) {
+    std::puts("budget       none of its own: it drafts for another model");
+    return 0;
+  }
   if (!plan.ok()) return plan.status();
   PrintPlan(layout, *plan);
   return 0;

@@ -29,6 +29,7 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
                  const PromptCallback& on_progress) {
   RETURN_IF_ERROR(CheckTokens(tokens, target.model.hparams().vocab_size));
   target.kv.Truncate(0);
+  if (tokens.data() != target.tokens.data()) target.tokens.assign(tokens.begin(), tokens.end());
   const int32_t total = static_cast<int32_t>(tokens.size());
   RETURN_IF_ERROR(target.kv.Reserve(total));
   const int32_t chunk = std::clamp(target.prefill_chunk, 1, target.model.max_rows());
@@ -57,6 +58,14 @@ Status RunToken(Target& target, int32_t token, const std::function<Status(const 
   RETURN_IF_ERROR(CheckTokens({&token, 1}, target.model.hparams().vocab_size));
   if (target.cancelled.load(std::memory_order_relaxed)) return CancelledError("cancelled");
   const int32_t position = static_cast<int32_t>(target.kv.length());
+  const bool other_frequencies = position > 0 && position == target.model.hparams().rope_switch_length();
+  // A run that was cancelled or failed on the way has stored less than all tokens.
+  const bool incomplete = static_cast<size_t>(position) != target.tokens.size();
+  target.tokens.push_back(token);
+  if (other_frequencies || incomplete) {
+    return RunPrompt(target, target.tokens, PromptLogits::kLast,
+                     [&](int64_t, int64_t, const float* logits) { return callback(logits); });
+  }
   RETURN_IF_ERROR(target.kv.Reserve(position + 1));
   target.batch.rows.assign(1, {.token = token, .position = position, .sequence = 0, .rope_length = position + 1});
   target.batch.sequences.assign(1, &target.kv);

@@ -25,6 +25,7 @@ struct Target {
   int32_t prefill_chunk = 1024;        // at most model.max_rows()
   const std::atomic<bool>& cancelled;  // checked between passes
   Batch batch;                         // reused, so that a step allocates nothing
+  std::vector<int32_t> tokens = {};    // of the sequence, in case it has to be computed anew
 };
 
 // Which logits of a prompt are wanted.
@@ -35,7 +36,9 @@ enum class PromptLogits { kLast, kAll };
 Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits wanted, const LogitsCallback& callback,
                  const PromptCallback& on_progress = {});
 
-// Runs one more token at the end of the sequence.
+// Runs one more token at the end of the sequence. Where it takes the sequence beyond the length at which the model's
+// rotation frequencies change (HParams::rope_switch_length), the whole sequence is computed anew with the other ones,
+// as in the authors' code.
 Status RunToken(Target& target, int32_t token, const std::function<Status(const float* logits)>& callback);
 
 // Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's

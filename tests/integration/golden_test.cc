@@ -53,7 +53,7 @@ int CheckEveryCase(const std::string& set) {
   return cases;
 }
 
-TEST(Golden, EveryTypeOfTheCompactSet) { EXPECT_EQ(CheckEveryCase(DataPath("goldens")), 6); }
+TEST(Golden, EveryTypeOfTheCompactSet) { EXPECT_EQ(CheckEveryCase(DataPath("goldens")), 34); }
 
 TEST(Golden, FullFloatSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
@@ -63,6 +63,37 @@ TEST(Golden, FullFloatSet) {
 TEST(Golden, FullQuantisedSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
   EXPECT_GE(CheckEveryCase(SharedPath("goldens/quant")), 36);
+}
+
+// Beyond the trained length a longrope model rotates with other frequencies: a sequence that decoding takes there is
+// computed anew, and then equals a prompt of that length bit for bit.
+TEST(Golden, DecodingBeyondTheTrainedLengthEqualsAPromptOfThatLength) {
+  constexpr size_t kTrained = 64;  // original_max_position_embeddings of the case
+  Runner runner = Runner::Open(DataPath("goldens/phi3_longrope"), {.context = 80});
+  ASSERT_TRUE(runner.session != nullptr);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 72; ++i) tokens.push_back((i * 37 + 11) % 320);
+  const size_t vocab = static_cast<size_t>(runner.files->vocab_size());
+  const auto last = [&](const std::vector<float>& logits) {
+    return std::vector<float>(logits.end() - static_cast<ptrdiff_t>(vocab), logits.end());
+  };
+  const std::vector<float> short_factors = last(runner.Logits({tokens.begin(), tokens.begin() + kTrained}));
+  std::vector<std::vector<float>> decoded;
+  for (size_t i = kTrained; i < tokens.size(); ++i) {
+    ASSERT_TRUE(runner.session
+                    ->Append(tokens[i],
+                             [&](int64_t, int64_t, const float* logits) {
+                               decoded.emplace_back(logits, logits + vocab);
+                               return Status();
+                             })
+                    .ok());
+  }
+  for (size_t length = kTrained + 1; length <= tokens.size(); ++length) {
+    EXPECT_EQ(last(runner.Logits({tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(length)})),
+              decoded[length - kTrained - 1])
+        << length;
+  }
+  EXPECT_EQ(last(runner.Logits({tokens.begin(), tokens.begin() + kTrained})), short_factors);
 }
 
 }  // namespace
