@@ -15,6 +15,7 @@
 #include "formats/gguf_model.h"
 #include "formats/json_fields.h"
 #include "formats/manifest.h"
+#include "formats/original_pack.h"
 #include "formats/safetensors.h"
 #include "io/file.h"
 
@@ -213,14 +214,28 @@ std::string SourceHash(const TensorIndex& index) {
   return hash.Hex();
 }
 
-Result<PackIndex> ReadPackIndex(const std::string& path) {
+Status ReadOriginalPack(std::string_view text, const std::string& path, Checkpoint& checkpoint) {
+  ASSIGN_OR_RETURN(OriginalManifest manifest, ParseOriginalManifest(text, path));
+  checkpoint.is_original_pack = true;
+  RETURN_IF_ERROR(AddOriginalFiles(manifest, checkpoint.folder, checkpoint.tensors));
+  checkpoint.config = std::move(manifest.config);
+  checkpoint.source_hash = SourceHash(checkpoint.tensors);
+  return Status();
+}
+
+// The manifest's text, which can have hundreds of MB, is gone before the tensors are indexed.
+Result<PackIndex> ReadPackIndex(const std::string& path, Checkpoint& checkpoint) {
   ASSIGN_OR_RETURN(const std::string text,
                    ReadRegularFile(path, {.max_bytes = kMaxManifestBytes, .limit_reason = kManifestLimitReason}));
-  return ParsePackIndex(text, path);
+  Result<PackIndex> pack = ParsePackIndex(text, path);
+  if (pack.status().code() != StatusCode::kUnsupported || !IsOriginalManifest(text)) return pack;
+  RETURN_IF_ERROR(ReadOriginalPack(text, path, checkpoint));
+  return PackIndex();
 }
 
 Status ReadPack(const std::string& path, Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(PackIndex pack, ReadPackIndex(path));
+  ASSIGN_OR_RETURN(PackIndex pack, ReadPackIndex(path, checkpoint));
+  if (checkpoint.is_original_pack) return Status();
   checkpoint.is_pack = true;
   checkpoint.config = std::move(pack.manifest.config);
   checkpoint.source_hash = std::move(pack.manifest.source_hash);

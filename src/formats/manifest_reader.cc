@@ -163,9 +163,8 @@ Status ManifestReader::CheckVersion(const Json& root) {
   ASSIGN_OR_RETURN(const bool original, IsOriginal());
   if (!original) return Status();
   return UnsupportedError(fmt::format(
-      "{}: this pack was written by the original Nunspark (one file per piece); reading those is not built yet; "
-      "pack from the checkpoint again with nunspark pack",
-      what_));
+      "{}: this is the manifest of a pack of the original Nunspark (one file for each piece), not of pack version {}",
+      what_, kPackFormatVersion));
 }
 
 // Whether the first piece has the members that one of the original's has.

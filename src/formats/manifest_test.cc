@@ -356,10 +356,9 @@ TEST(Manifest, OriginalPacksAreRecognised) {
                                       "manifest.json")
                             .status();
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_EQ(
-      status.message(),
-      "manifest.json: this pack was written by the original Nunspark (one file per piece); reading those is not built "
-      "yet; pack from the checkpoint again with nunspark pack");
+  EXPECT_EQ(status.message(),
+            "manifest.json: this is the manifest of a pack of the original Nunspark (one file for each piece), not of "
+            "pack version 2");
 }
 
 class PackFolderTest : public ::testing::Test {

@@ -106,6 +106,8 @@ Status HeaderReader::ReadMembers(od::object members) {
 Status HeaderReader::ReadMetadata(od::value value) {
   if (has_metadata_) return Malformed("\"__metadata__\" occurs twice");
   has_metadata_ = true;
+  // MLX writes null when it has nothing to say.
+  if (bool null = false; value.is_null().get(null) == simdjson::SUCCESS && null) return Status();
   od::object members;
   if (value.get_object().get(members) != simdjson::SUCCESS) return Malformed("\"__metadata__\": expected an object");
   for (auto member : members) {

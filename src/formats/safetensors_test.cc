@@ -82,6 +82,7 @@ TEST(Safetensors, AllowsMetadataAndPadding) {
       Parse(R"({"__metadata__":{"format":"pt","x":""},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}    )", 1)
           .ok());
   EXPECT_TRUE(Parse("{\"__metadata__\":{}}\n\t ", 0).ok());
+  EXPECT_TRUE(Parse(R"({"__metadata__":null,"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1).ok());
 }
 
 TEST(Safetensors, ReadsEscapedNames) {
@@ -149,6 +150,8 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\u0074":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
        2, "tensor \"t\": the name occurs twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "\"__metadata__\" occurs twice"},
+      {R"({"__metadata__":null,"__metadata__":null})", 0, "\"__metadata__\" occurs twice"},
+      {R"({"__metadata__":7})", 0, "\"__metadata__\": expected an object"},
       {R"({"__metadata__":[]})", 0, "\"__metadata__\": expected an object"},
       {R"({"__metadata__":{"a":1}})", 0, "\"__metadata__\": expected an object of strings"},
       {"{\"\xFF\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "header"},

@@ -82,10 +82,10 @@ Status Planner::Run() {
 }
 
 // The manifest keeps the file as it is, so that opening the pack goes through the same steps as opening the source;
-// Checkpoint::config is the outcome of the first of them. A source without the file has its config elsewhere.
+// Checkpoint::config is the outcome of the first of them. Other sources have their config elsewhere.
 Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
-  if (!FileExists(path)) {
+  if (checkpoint_.is_gguf || checkpoint_.is_original_pack) {
     plan_.manifest.config = checkpoint_.config;
     return Status();
   }
@@ -235,6 +235,8 @@ Status Planner::FinishFiles() {
 
 Status Planner::ListCopies() {
   for (const std::string_view name : kSideFiles) {
+    // What lies beside a GGUF file need not belong to it; tokenizer and template are in the file.
+    if (checkpoint_.is_gguf) break;
     const std::string path = JoinPath(checkpoint_.folder, name);
     if (!FileExists(path)) continue;
     ASSIGN_OR_RETURN(const File file, File::OpenRead(path));
