@@ -43,6 +43,9 @@ class ModelFiles {
 
   // No specials are added; special tokens spelled in the text are recognised.
   virtual Result<std::vector<int32_t>> Encode(std::string_view text) const = 0;
+  // The same with the special tokens that the tokenizer puts around a text (a leading BOS), for prompts without chat
+  // template. Nothing is added to a text that begins with them already.
+  virtual Result<std::vector<int32_t>> EncodeWithSpecials(std::string_view text) const = 0;
   virtual Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
   // The model's chat template over `context_json` (an object with messages and what else the template sees; the model's

@@ -135,14 +135,13 @@ Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& fil
     const Json context(Json::Object{
         {"messages", std::move(messages)}, {"tools", Json()}, {"documents", Json()}, {"add_generation_prompt", true}});
     const Result<std::string> formatted = files.FormatChat(WriteJson(context));
-    if (formatted.ok()) {
-      text = *formatted;
-    } else if (formatted.status().code() != StatusCode::kNotFound) {
+    if (formatted.ok()) return files.Encode(*formatted);
+    if (formatted.status().code() != StatusCode::kNotFound) {
       std::fprintf(stderr, "Note: the chat template cannot be applied, the prompt is used as it is (%s)\n",
                    formatted.status().message().c_str());
     }
   }
-  return files.Encode(text);
+  return files.EncodeWithSpecials(text);
 }
 
 // Writes text as it is decoded; without a tokenizer, the ids.

@@ -27,7 +27,11 @@ FloatType KvFloatType(KvType type) {
   return FloatType::kF16;
 }
 
-Status CheckOptions(const ModelFiles& files, const EngineOptions& options) {
+Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
+  if (IsDrafter(*files.layout().spec)) {
+    return UnsupportedError(fmt::format("{}: a model of type {} drafts for another one and cannot run alone",
+                                        files.folder(), files.model_type()));
+  }
   const int64_t most = files.max_context() > 0 ? std::min(files.max_context(), kMaxContext) : kMaxContext;
   if (options.context < 1 || options.context > most) {
     return InvalidArgumentError(

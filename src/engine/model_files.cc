@@ -94,6 +94,14 @@ Result<std::vector<int32_t>> ModelFilesImpl::Encode(std::string_view text) const
   return tokenizer->Encode(text, text::AddSpecials::kNo);
 }
 
+Result<std::vector<int32_t>> ModelFilesImpl::EncodeWithSpecials(std::string_view text) const {
+  ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
+  ASSIGN_OR_RETURN(std::vector<int32_t> plain, tokenizer->Encode(text, text::AddSpecials::kNo));
+  ASSIGN_OR_RETURN(std::vector<int32_t> with, tokenizer->Encode(text, text::AddSpecials::kYes));
+  const bool begins_so = with.size() > plain.size() && !plain.empty() && with.front() == plain.front();
+  return begins_so ? plain : with;
+}
+
 Result<std::string> ModelFilesImpl::Decode(std::span<const int32_t> ids, bool skip_special) const {
   ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
   return tokenizer->Decode(ids, skip_special ? text::SkipSpecials::kYes : text::SkipSpecials::kNo);

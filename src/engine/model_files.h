@@ -25,6 +25,7 @@ class ModelFilesImpl : public ModelFiles {
   int64_t weight_bytes() const override { return layout_.total_bytes; }
   bool has_tokenizer() const override { return tokenizer_ != nullptr; }
   Result<std::vector<int32_t>> Encode(std::string_view text) const override;
+  Result<std::vector<int32_t>> EncodeWithSpecials(std::string_view text) const override;
   Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const override;
   Result<std::string> FormatChat(std::string_view context_json) const override;
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
