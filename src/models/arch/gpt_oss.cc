@@ -14,11 +14,12 @@ constexpr auto kConfig = Join(kDecoderConfig, kExpertConfig,
                                   Required("intermediate_size", HParamField::kExpertFfnDim),
                               });
 
-constexpr auto kTensors = Join(
-    kEmbed, kAttentionNorm, Projections(Bias::kAlways),
-    std::array{Vector(Role::kSinks, "self_attn.sinks", Dim::kHeads)}, AttentionOut(Bias::kAlways), kFfnNorm, GatedFfn(),
-    std::array{In(Place::kMoeFfn, Linear(Role::kRouter, "mlp.router", Dim::kExperts, Dim::kModel, Bias::kAlways))},
-    Experts(Bias::kAlways), kEnds);
+constexpr auto kTensors =
+    Join(kEmbed, kAttentionNorm, Projections(Bias::kAlways),
+         std::array{Vector(Role::kSinks, "self_attn.sinks", Dim::kHeads)}, AttentionOut(Bias::kAlways),
+         std::array{LayerNorm(Role::kFfnNorm, "post_attention_layernorm", "post_attention_norm")}, GatedFfn(),
+         std::array{In(Place::kMoeFfn, Linear(Role::kRouter, "mlp.router", Dim::kExperts, Dim::kModel, Bias::kAlways))},
+         Experts(Bias::kAlways), kEnds);
 constexpr ExpertNames kExperts[] = {{.stacked = "mlp.experts", .unstacked = "mlp.experts"},
                                     // As published: rows of gate and up alternate; floats are [in, out].
                                     {.stacked = "mlp.experts",

@@ -12,7 +12,10 @@ constexpr auto kConfig = Join(kDecoderConfig, std::array{
                                                   Optional("mlp_bias", HParamField::kMlpBias),
                                               });
 
-constexpr auto kTensors = PlainTensors(Bias::kAttentionFlag, Bias::kAttentionOutFlag, Bias::kMlpFlag);
+constexpr auto kTensors =
+    Join(kEmbed, kAttentionNorm, Projections(Bias::kAttentionFlag), AttentionOut(Bias::kAttentionOutFlag),
+         std::array{LayerNorm(Role::kFfnNorm, "post_attention_layernorm", "post_attention_norm")},
+         GatedFfn(Bias::kMlpFlag), kEnds);
 constexpr std::string_view kGguf[] = {"seed_oss"};
 
 }  // namespace
