@@ -13,6 +13,7 @@
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "formats/checkpoint.h"
+#include "models/describe.h"
 #include "models/model_layout.h"
 #include "weights/memory_plan.h"
 
@@ -25,6 +26,7 @@ struct Flags {
   int64_t context = 0;
   bool pieces = false;
   bool json = false;
+  bool types = false;
 };
 
 // What the layout adds up to.
@@ -220,6 +222,11 @@ Json ToJson(const Checkpoint& checkpoint, const ModelLayout& layout, const Summa
 }
 
 Result<int> Run(const Flags& flags) {
+  if (flags.types) {
+    std::fputs(ModelsDocument().c_str(), stdout);
+    return 0;
+  }
+  if (flags.model.empty()) return InvalidArgumentError("no model given; give a folder or a .gguf file, or --types");
   EngineFlags engine_flags;
   engine_flags.budget = flags.budget;
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(engine_flags));
@@ -255,7 +262,8 @@ Result<int> Run(const Flags& flags) {
 void AddInspect(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
-  verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
+  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file");
+  verb->add_flag("--types", flags->types, "list the supported model types and encodings instead");
   verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")
       ->capture_default_str();
   verb->add_option("--context", flags->context,

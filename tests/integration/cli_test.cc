@@ -294,5 +294,11 @@ TEST(Memory, StaysInsideALimitOfItsPlanPlus16MB) {
   EXPECT_EQ(*ParseJson(out, "output").value().Find("ids"), *free_run.Find("ids"));
 }
 
+TEST(Docs, TheTableOfModelsIsWhatTheProgramPrints) {
+  std::string printed;
+  ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " inspect --types", &printed), 0);
+  EXPECT_EQ(ReadWholeFile(DataPath("../../docs/models.md")).value(), printed);
+}
+
 }  // namespace
 }  // namespace nunspark::test

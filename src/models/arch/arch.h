@@ -72,6 +72,9 @@ constexpr std::array<TensorSpec, 3> Experts(Bias bias = Bias::kNever) {
 }
 inline constexpr std::array kAttentionNorm{LayerNorm(Role::kAttentionNorm, "input_layernorm")};
 inline constexpr std::array kFfnNorm{LayerNorm(Role::kFfnNorm, "post_attention_layernorm")};
+// GGUF files of some types call it after its place in the publisher's code.
+inline constexpr std::array kFfnNormAsPublished{
+    LayerNorm(Role::kFfnNorm, "post_attention_layernorm", "post_attention_norm")};
 
 // Norms around attention and FFN, before and after.
 inline constexpr std::array kSandwichPostAttention{LayerNorm(Role::kPostAttentionNorm, "post_attention_layernorm"),
