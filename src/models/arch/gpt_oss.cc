@@ -17,7 +17,7 @@ constexpr auto kConfig = Join(kDecoderConfig, kExpertConfig,
 constexpr auto kTensors =
     Join(kEmbed, kAttentionNorm, Projections(Bias::kAlways),
          std::array{Vector(Role::kSinks, "self_attn.sinks", Dim::kHeads)}, AttentionOut(Bias::kAlways),
-         std::array{LayerNorm(Role::kFfnNorm, "post_attention_layernorm", "post_attention_norm")}, GatedFfn(),
+         kFfnNormAsPublished, GatedFfn(),
          std::array{In(Place::kMoeFfn, Linear(Role::kRouter, "mlp.router", Dim::kExperts, Dim::kModel, Bias::kAlways))},
          Experts(Bias::kAlways), kEnds);
 constexpr ExpertNames kExperts[] = {{.stacked = "mlp.experts", .unstacked = "mlp.experts"},

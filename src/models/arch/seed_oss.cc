@@ -14,8 +14,7 @@ constexpr auto kConfig = Join(kDecoderConfig, std::array{
 
 constexpr auto kTensors =
     Join(kEmbed, kAttentionNorm, Projections(Bias::kAttentionFlag), AttentionOut(Bias::kAttentionOutFlag),
-         std::array{LayerNorm(Role::kFfnNorm, "post_attention_layernorm", "post_attention_norm")},
-         GatedFfn(Bias::kMlpFlag), kEnds);
+         kFfnNormAsPublished, GatedFfn(Bias::kMlpFlag), kEnds);
 constexpr std::string_view kGguf[] = {"seed_oss"};
 
 }  // namespace
