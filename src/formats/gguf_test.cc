@@ -1,5 +1,7 @@
 #include "formats/gguf.h"
 
+#include <malloc.h>
+
 #include <functional>
 #include <limits>
 #include <string>
@@ -8,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/sanitized_testing.h"
 #include "formats/gguf_testing.h"
 #include "io/test_folder.h"
 
@@ -116,6 +119,26 @@ TEST(Gguf, ReadsAFileAsItsBytes) {
   EXPECT_EQ(read->data_offset, parsed->data_offset);
   for (size_t i = 0; i < words.size(); ++i) ASSERT_EQ(read->Find("many")->Text(i), words[i]);
 }
+
+#ifndef NUNSPARK_SANITIZED
+TEST(Gguf, KeepsAboutAsMuchMemoryAsTheHeaderHas) {
+  std::vector<std::string> words;
+  for (int i = 0; i < 200000; ++i) words.push_back("token number " + std::to_string(i));
+  const TestFolder folder;
+  GgufBuilder builder;
+  builder.Texts("words", words).Numbers("scores", std::vector<float>(words.size(), 1.0F));
+  const std::string bytes = builder.Bytes();
+  const std::string path = folder.Write("a.gguf", bytes);
+  const auto held = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const size_t before = held();
+  const Result<GgufFile> file = ReadGguf(path);
+  ASSERT_TRUE(file.ok());
+  EXPECT_LE(held() - before, bytes.size() + (size_t{256} << 10));
+}
+#endif
 
 TEST(Gguf, HashFollowsTheHeaderAndNotTheData) {
   const std::string bytes = Small().Bytes();
