@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "engine/model_text.h"
 #include "formats/checkpoint.h"
+#include "formats/gguf_model.h"
 #include "models/model_layout.h"
 #include "pack/packer.h"
 
@@ -47,6 +48,19 @@ void PrintQuantized(const PackReport& report) {
   }
 }
 
+// Tokenizer and template of a GGUF model are inside its file.
+Status AddTextFiles(const Checkpoint& checkpoint, const std::string& model, PackOptions& options) {
+  if (!checkpoint.is_gguf) return Status();
+  if (IsGgufName(model)) options.side_files = SideFiles::kGenerated;
+  Result<GgufTextFiles> files = ReadGgufTextFiles(checkpoint.gguf_path);
+  // A model without a vocabulary takes token ids.
+  if (files.status().code() == StatusCode::kNotFound) return Status();
+  RETURN_IF_ERROR(files.status());
+  options.generated_files = {{"tokenizer.json", std::move(files->tokenizer_json)},
+                             {"tokenizer_config.json", std::move(files->tokenizer_config_json)}};
+  return Status();
+}
+
 Result<int> Run(const Flags& flags) {
   PackOptions options;
   options.out_folder = flags.out;
@@ -58,6 +72,7 @@ Result<int> Run(const Flags& flags) {
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
   ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
+  RETURN_IF_ERROR(AddTextFiles(checkpoint, flags.model, options));
   if (checkpoint.is_gguf) {
     Result<GgufTextFiles> files = ReadGgufTextFiles(checkpoint.gguf_path);
     if (!files.ok() && files.status().code() != StatusCode::kNotFound) return files.status();
@@ -89,7 +104,9 @@ Result<int> Run(const Flags& flags) {
 void AddPack(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("pack", "lay a checkpoint out for streaming: one aligned read per expert");
-  verb->add_option("model", flags->model, "checkpoint folder (Hugging Face or MLX)")->required();
+  verb->add_option("model", flags->model,
+                   "checkpoint folder (Hugging Face or MLX), GGUF file, or pack of the original Nunspark")
+      ->required();
   verb->add_option("out", flags->out, "folder for the pack; created, never overwritten")->required();
   verb->add_option(
           "--quantize", flags->quantize,

@@ -18,6 +18,9 @@ struct GeneratedFile {
   std::string content;
 };
 
+// kGenerated: what lies beside the source does not belong to it, as with a GGUF file that was named itself.
+enum class SideFiles : uint8_t { kCopied, kGenerated };
+
 struct PackOptions {
   // Created, with the folders above it. It may exist if it is empty.
   std::string out_folder;
@@ -29,8 +32,9 @@ struct PackOptions {
   std::vector<QuantizeRule> quantize = {};
   // That encode; the result does not depend on it. 0 = all CPUs this process may use.
   int threads = 0;
-  // Written where the source's folder has no file of that name.
+  // Written where the source's folder has no file of that name that is copied.
   std::vector<GeneratedFile> generated_files = {};
+  SideFiles side_files = SideFiles::kCopied;
   // Called every few MB with the bytes written and to write; false cancels. May be empty.
   std::function<bool(int64_t done, int64_t total)> progress = nullptr;
 };

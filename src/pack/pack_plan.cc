@@ -87,6 +87,8 @@ Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
   if (checkpoint_.is_gguf || checkpoint_.is_original_pack) {
     plan_.manifest.config = checkpoint_.config;
+    // GGUF has names of its own for types, and tensors named for them no longer say so.
+    if (checkpoint_.is_gguf) plan_.manifest.config.Set("model_type", Json(std::string(layout_.spec->name)));
     return Status();
   }
   ASSIGN_OR_RETURN(const std::string text,
@@ -235,8 +237,9 @@ Status Planner::FinishFiles() {
 
 Status Planner::ListCopies() {
   for (const std::string_view name : kSideFiles) {
-    // What lies beside a GGUF file need not belong to it; tokenizer and template are in the file.
-    if (checkpoint_.is_gguf) break;
+    if (options_.side_files == SideFiles::kGenerated) break;
+    // The metadata of a GGUF model say what ends a text.
+    if (checkpoint_.is_gguf && name == "generation_config.json") continue;
     const std::string path = JoinPath(checkpoint_.folder, name);
     if (!FileExists(path)) continue;
     ASSIGN_OR_RETURN(const File file, File::OpenRead(path));

@@ -131,12 +131,9 @@ class Planner {
     settings_.emplace_back(name, settings);
   }
 
-  static const ExpertNames& FirstNames(const ExpertNames& names) { return names; }
-  static const ExpertNames& FirstNames(std::span<const ExpertNames> names) { return names.front(); }
-
   // As config.json of an MLX checkpoint lists experts: "...mlp.experts.7.up_proj" is "...mlp.switch_mlp.up_proj".
   std::string StackedName(const PieceLayout& piece, const std::string& module) const {
-    const ExpertNames& names = FirstNames(layout_.spec->experts);
+    const ExpertNames& names = layout_.spec->experts.front();
     const std::string numbered = fmt::format("{}.{}.", names.unstacked, piece.expert);
     const size_t at = module.find(numbered);
     if (at == std::string::npos || names.stacked.empty()) return module;
