@@ -120,6 +120,7 @@ enum class When : uint8_t {
   kNoQueryRank,      // and without
   kQkNorm,           // use_qk_norm
   kPerLayerInput,    // hidden_size_per_layer_input > 0
+  kXieluTensors,     // unless the configuration has xIELU's numbers
   kOrderedEmbedding  // use_ordered_embeddings
 };
 

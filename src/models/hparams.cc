@@ -306,6 +306,29 @@ Status ReadListed(const Json& config, std::string_view key, std::string_view wha
   return Status();
 }
 
+// xIELU's numbers, one list each over the layers, or none at all.
+Status ReadXielu(const Json& config, std::string_view what, HParams& h) {
+  constexpr std::pair<const char*, double XieluParams::*> kKeys[] = {{"xielu_alpha_p", &XieluParams::alpha_p},
+                                                                     {"xielu_alpha_n", &XieluParams::alpha_n},
+                                                                     {"xielu_beta", &XieluParams::beta},
+                                                                     {"xielu_eps", &XieluParams::epsilon}};
+  if (FindGiven(config, kKeys[0].first) == nullptr) return Status();
+  for (LayerShape& layer : h.layer) layer.xielu.emplace();
+  for (const auto& [key, member] : kKeys) {
+    const Json* const list = FindGiven(config, key);
+    const std::string expected = fmt::format("{} numbers", h.layers);
+    if (list == nullptr || !list->is_array() || list->as_array().size() != h.layer.size()) {
+      return WrongValue(what, key, expected, list == nullptr ? Json() : *list);
+    }
+    for (size_t i = 0; i < h.layer.size(); ++i) {
+      const Json& number = list->as_array()[i];
+      if (!number.is_number() || !std::isfinite(number.as_double())) return WrongValue(what, key, expected, number);
+      (*h.layer[i].xielu).*member = number.as_double();
+    }
+  }
+  return Status();
+}
+
 // Layers from the first sharing one on attend to the last earlier layer of their kind.
 Status ShareKv(const FieldValues& values, const std::vector<bool>& sliding, std::string_view what, HParams& h) {
   const int64_t shared = values.whole(HParamField::kKvSharedLayers);
@@ -341,6 +364,7 @@ Status ReadLayers(const ArchSpec& spec, const Json& config, std::string_view wha
   if (!mla) RETURN_IF_ERROR(ReadListed(config, "num_key_value_heads", what, h, &LayerShape::kv_heads));
   RETURN_IF_ERROR(ReadListed(config, "intermediate_size", what, h, &LayerShape::ffn_dim));
   RETURN_IF_ERROR(ReadMoeLayers(spec, config, what, values, h));
+  if (spec.block.activation == Activation::kXielu) RETURN_IF_ERROR(ReadXielu(config, what, h));
   ASSIGN_OR_RETURN(const std::vector<bool> sliding, ReadWindows(spec, config, what, values, h));
   const int64_t global_head_dim = values.whole(HParamField::kGlobalHeadDim);
   for (size_t i = 0; i < h.layer.size(); ++i) {

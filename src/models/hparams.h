@@ -3,6 +3,7 @@
 #define NUNSPARK_MODELS_HPARAMS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,16 @@ struct RopeParams {
   friend bool operator==(const RopeParams&, const RopeParams&) = default;
 };
 
+// The numbers of the xIELU activation, as stored (arXiv:2411.13010).
+struct XieluParams {
+  double alpha_p = 0;  // before softplus
+  double alpha_n = 0;
+  double beta = 0;
+  double epsilon = 0;
+
+  friend bool operator==(const XieluParams&, const XieluParams&) = default;
+};
+
 // What may differ from layer to layer.
 struct LayerShape {
   int64_t head_dim = 0;
@@ -107,7 +118,8 @@ struct LayerShape {
       0;             // whose keys and values it attends to: its own index, or an earlier layer's; -1 = another model's
   int32_t rope = 0;  // index into HParams::ropes
   bool moe = false;
-  bool value_is_key = false;  // the value is the key before norm and RoPE
+  std::optional<XieluParams> xielu = {};  // in the configuration (GGUF); elsewhere they are tensors
+  bool value_is_key = false;              // the value is the key before norm and RoPE
 
   friend bool operator==(const LayerShape&, const LayerShape&) = default;
 };

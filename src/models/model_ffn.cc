@@ -17,6 +17,14 @@ constexpr int64_t kActivationGrain = 4096;
 constexpr float kClippedAlpha = 1.702f;
 constexpr float kClippedLimit = 7.0f;
 
+XieluParams XieluOf(const LayerPlan& plan, const Lease& core) {
+  if (plan.shape.xielu) return *plan.shape.xielu;
+  return {.alpha_p = NumberOf(plan.xielu_alpha_p, core),
+          .alpha_n = NumberOf(plan.xielu_alpha_n, core),
+          .beta = NumberOf(plan.xielu_beta, core),
+          .epsilon = NumberOf(plan.xielu_epsilon, core)};
+}
+
 }  // namespace
 
 Status Model::Ffn(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* x) {
@@ -67,10 +75,11 @@ void Model::Activate(const LayerPlan& plan, const Lease& core, int64_t count) {
         kernels_.swiglu_clipped(gate, up, n, kClippedAlpha, kClippedLimit, gate);
       });
     case Activation::kXielu: {
-      const float beta = NumberOf(plan.xielu_beta, core);
-      const float epsilon = std::min(NumberOf(plan.xielu_epsilon, core), 0.0f);
-      const float alpha_p = static_cast<float>(Softplus(NumberOf(plan.xielu_alpha_p, core)));
-      const float alpha_n = beta + static_cast<float>(Softplus(NumberOf(plan.xielu_alpha_n, core)));
+      const XieluParams stored = XieluOf(plan, core);
+      const float beta = static_cast<float>(stored.beta);
+      const float epsilon = std::min(static_cast<float>(stored.epsilon), 0.0f);
+      const float alpha_p = static_cast<float>(Softplus(stored.alpha_p));
+      const float alpha_n = beta + static_cast<float>(Softplus(stored.alpha_n));
       return each(
           [&](float* gate, float* up, int64_t n) { kernels_.xielu(up, n, alpha_p, alpha_n, beta, epsilon, gate); });
     }

@@ -124,6 +124,7 @@ class Resolver {
       case When::kNoQueryRank: return h_.query_rank == 0;
       case When::kQkNorm: return h_.qk_norm;
       case When::kPerLayerInput: return h_.per_layer_dim > 0;
+      case When::kXieluTensors: return !shape.xielu.has_value();
       case When::kOrderedEmbedding: return h_.ordered_embeddings;
     }
     return true;

@@ -11,24 +11,26 @@ constexpr auto kConfig = Join(kDecoderConfig, std::array{
                                                   Optional("mlp_bias", HParamField::kMlpBias),
                                               });
 
-constexpr auto kTensors =
-    Join(kEmbed, std::array{LayerNorm(Role::kAttentionNorm, "attention_layernorm")}, Projections(Bias::kAttentionFlag),
-         HeadNorms(), AttentionOut(Bias::kAttentionFlag),
-         std::array{LayerNorm(Role::kFfnNorm, "feedforward_layernorm"),
-                    In(Place::kDenseFfn, Linear(Role::kUp, "mlp.up_proj", Dim::kFfn, Dim::kModel, Bias::kMlpFlag)),
-                    In(Place::kDenseFfn, Vector(Role::kXieluAlphaP, "mlp.act_fn.alpha_p", Dim::kOne)),
-                    In(Place::kDenseFfn, Vector(Role::kXieluAlphaN, "mlp.act_fn.alpha_n", Dim::kOne)),
-                    In(Place::kDenseFfn, Vector(Role::kXieluBeta, "mlp.act_fn.beta", Dim::kOne)),
-                    In(Place::kDenseFfn, Vector(Role::kXieluEpsilon, "mlp.act_fn.eps", Dim::kOne)),
-                    In(Place::kDenseFfn, Linear(Role::kDown, "mlp.down_proj", Dim::kModel, Dim::kFfn, Bias::kMlpFlag))},
-         kEnds);
+constexpr auto kTensors = Join(
+    kEmbed, std::array{LayerNorm(Role::kAttentionNorm, "attention_layernorm")}, Projections(Bias::kAttentionFlag),
+    HeadNorms(), AttentionOut(Bias::kAttentionFlag),
+    std::array{LayerNorm(Role::kFfnNorm, "feedforward_layernorm"),
+               In(Place::kDenseFfn, Linear(Role::kUp, "mlp.up_proj", Dim::kFfn, Dim::kModel, Bias::kMlpFlag)),
+               In(Place::kDenseFfn, Vector(Role::kXieluAlphaP, "mlp.act_fn.alpha_p", Dim::kOne, When::kXieluTensors)),
+               In(Place::kDenseFfn, Vector(Role::kXieluAlphaN, "mlp.act_fn.alpha_n", Dim::kOne, When::kXieluTensors)),
+               In(Place::kDenseFfn, Vector(Role::kXieluBeta, "mlp.act_fn.beta", Dim::kOne, When::kXieluTensors)),
+               In(Place::kDenseFfn, Vector(Role::kXieluEpsilon, "mlp.act_fn.eps", Dim::kOne, When::kXieluTensors)),
+               In(Place::kDenseFfn, Linear(Role::kDown, "mlp.down_proj", Dim::kModel, Dim::kFfn, Bias::kMlpFlag))},
+    kEnds);
+
+constexpr std::string_view kGguf[] = {"apertus"};
 
 }  // namespace
 
 NUNSPARK_ARCH(apertus){
     .name = "apertus",
     .aliases = {},
-    .gguf = {},
+    .gguf = kGguf,
     .authors_code = "transformers, models/apertus/modeling_apertus.py",
     .config = kConfig,
     .tensors = kTensors,
