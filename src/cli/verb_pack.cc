@@ -89,13 +89,13 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const PackReport report, Pack(checkpoint, layout, options));
   progress.Clear();
   if (!report.dropped.empty()) {
-    std::fprintf(stderr, "left out %zu tensors that the model does not use, such as %s", report.dropped.size(),
+    std::fprintf(stderr, "left out %zu tensors that the model does not use, such as %s\n", report.dropped.size(),
                  report.dropped.front().c_str());
   }
   if (!options.quantize.empty()) PrintQuantized(report);
   if (report.reused) std::fprintf(stderr, "%s is up to date\n", flags.out.c_str());
   if (report.resumed) std::fputs("resumed an interrupted pack\n", stderr);
-  std::fprintf(stderr, "packed %d layers into %s", report.layers, flags.out.c_str());
+  std::fprintf(stderr, "packed %d layers into %s\n", report.layers, flags.out.c_str());
   return 0;
 }
 
