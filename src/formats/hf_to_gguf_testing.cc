@@ -533,7 +533,8 @@ std::string Converter::Name(const std::string& hf) const {
         row.types.empty() || fmt::format(" {} ", row.types).find(fmt::format(" {} ", type_.hf)) != std::string::npos;
     if (fits && row.hf == module) return fmt::format("{}{}{}", block, row.gguf, suffix);
   }
-  CHECK(!"a module without a name in GGUF");
+  const bool has_a_name_in_gguf = false;
+  CHECK(has_a_name_in_gguf);
   return "";
 }
 
