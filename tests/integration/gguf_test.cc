@@ -81,7 +81,10 @@ TEST(GgufModels, GiveTheLogitsOfTheCheckpointTheyAreMadeFrom) {
            Case{"ernie4_5"},
            Case{"hunyuan_v1_dense"},
            Case{"seed_oss"},
+           Case{"apertus"},
+           Case{"youtu_llm"},
            Case{"internlm3_bias_linear"},
+           Case{"apertus"},
        }) {
     CheckCase(entry, DataPath("goldens"));
   }
