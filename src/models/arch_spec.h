@@ -34,7 +34,9 @@ enum class Role : uint8_t {
   kQueryB,
   kKvA,
   kKvANorm,
-  kKvB,
+  kKvB,     // [heads * (nope + value dim), kv_rank]: of each head its keys' rows, then its values'
+  kKeyB,    // GGUF has these two in its place: of each head [kv_rank, nope], its keys' rows transposed,
+  kValueB,  // and [value dim, kv_rank]
   // Feed-forward.
   kFfnNorm,
   kGate,
@@ -85,7 +87,9 @@ enum class Dim : uint8_t {
   kExperts,
   kQueryRank,
   kKvRank,
-  kKvRankRope,   // kv_lora_rank + qk_rope_head_dim
+  kKvRankRope,  // kv_lora_rank + qk_rope_head_dim
+  kNope,
+  kValueDim,
   kKvExpanded,   // heads * (nope + value dim)
   kPerLayer,     // hidden_size_per_layer_input
   kPerLayerAll,  // layers * hidden_size_per_layer_input
@@ -102,6 +106,7 @@ enum class Place : uint8_t {
   kLayer,     // every layer: "model.layers.N."
   kDenseFfn,  // layers with a dense FFN
   kMoeFfn,    // layers with experts: the part that is not an expert (router)
+  kHeads,     // every layer, with an axis of heads in front
   kExpert,    // one per expert of a MoE layer
 };
 
@@ -121,6 +126,8 @@ enum class When : uint8_t {
   kQkNorm,           // use_qk_norm
   kPerLayerInput,    // hidden_size_per_layer_input > 0
   kXieluTensors,     // unless the configuration has xIELU's numbers
+  kJointKvB,         // files with kv_b in one matrix
+  kSplitKvB,         // and in two
   kOrderedEmbedding  // use_ordered_embeddings
 };
 

@@ -52,6 +52,8 @@ std::vector<LayerPlan> MakeLayerPlans(const ModelLayout& layout) {
         {&LayerPlan::kv_a, Role::kKvA},
         {&LayerPlan::kv_a_norm, Role::kKvANorm},
         {&LayerPlan::kv_b, Role::kKvB},
+        {&LayerPlan::key_b, Role::kKeyB},
+        {&LayerPlan::value_b, Role::kValueB},
         {&LayerPlan::ffn_norm, Role::kFfnNorm},
         {&LayerPlan::gate, Role::kGate},
         {&LayerPlan::up, Role::kUp},

@@ -20,7 +20,7 @@ struct LayerPlan {
   bool keeps_kv = true;  // it stores keys and values under kv_index
 
   WeightUse attention_norm, query, key, value, attention_out, query_norm, key_norm, sinks, post_attention_norm;
-  WeightUse query_a, query_a_norm, query_b, kv_a, kv_a_norm, kv_b;
+  WeightUse query_a, query_a_norm, query_b, kv_a, kv_a_norm, kv_b, key_b, value_b;
   WeightUse ffn_norm, gate, up, down, post_ffn_norm;
   WeightUse xielu_alpha_p, xielu_alpha_n, xielu_beta, xielu_epsilon;
   WeightUse router, router_scale, per_expert_scale, expert_norm, post_dense_norm, post_expert_norm;

@@ -57,6 +57,7 @@ class Model {
   void GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
   void LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
   void AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows);
+  void AbsorbRows(const WeightMatrix& keys, int64_t rows, const float* query, float* out, float* decoded) const;
   void ExpandValues(const LayerPlan& plan, const Lease& core, int64_t rows);
   void NormHeads(const LayerPlan& plan, const Lease& core, int64_t rows);
   void Attend(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* query);

@@ -91,43 +91,56 @@ void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batc
   Project(plan.attention_out, core, s.query, rows, s.branch);
 }
 
-// absorbed[head] = [K_head^T q_nope | q_rope]. kv_b's rows of a head are nope rows of K, then value_dim rows of V.
+// absorbed[head] = [K_head^T q_nope | q_rope].
 void Model::AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
-  const WeightMatrix kv_b = MatrixOf(plan.kv_b, core);
-  const int64_t rank = h.kv_rank, latent = rank + h.qk_rope_dim, dim = plan.shape.head_dim;
+  const int64_t rank = h.kv_rank, nope = h.qk_nope_dim, latent = rank + h.qk_rope_dim, dim = plan.shape.head_dim;
+  const bool transposed = Has(plan.key_b);
+  WeightMatrix keys = MatrixOf(transposed ? plan.key_b : plan.kv_b, core);
   pool_.ParallelFor(h.heads, 1, [&](int64_t begin, int64_t end, int thread) {
-    float* const decoded = s.thread(thread);
     for (int64_t head = begin; head < end; ++head) {
+      WeightMatrix of_head = keys;
+      of_head.row_begin = head * (transposed ? rank : nope + h.value_dim);
+      float* const out = s.absorbed + head * latent;
+      const float* const query = s.query + head * dim;
       for (int64_t r = 0; r < rows; ++r) {
-        float* const out = s.absorbed + (r * h.heads + head) * latent;
-        std::fill_n(out, rank, 0.0f);
-        std::copy_n(s.query + (r * h.heads + head) * dim + h.qk_nope_dim, h.qk_rope_dim, out + rank);
+        std::copy_n(query + r * h.heads * dim + nope, h.qk_rope_dim, out + r * h.heads * latent + rank);
       }
-      for (int64_t i = 0; i < h.qk_nope_dim; ++i) {
-        kernels_.decode_row(kv_b, head * (h.qk_nope_dim + h.value_dim) + i, decoded);
-        for (int64_t r = 0; r < rows; ++r) {
-          kernels_.add_scaled(s.absorbed + (r * h.heads + head) * latent, s.query[(r * h.heads + head) * dim + i],
-                              decoded, rank);
-        }
+      if (transposed) {
+        kernels_.matmul(of_head, {}, query, h.heads * dim, rows, 0, rank, out, h.heads * latent, s.thread(thread));
+      } else {
+        AbsorbRows(of_head, rows, query, out, s.thread(thread));
       }
     }
   });
 }
 
+// out[row] = sum over the head's nope rows of query[row][i] * keys[i], in their order.
+void Model::AbsorbRows(const WeightMatrix& keys, int64_t rows, const float* query, float* out, float* decoded) const {
+  const HParams& h = hparams();
+  const int64_t query_stride = h.heads * (h.qk_nope_dim + h.qk_rope_dim);
+  const int64_t out_stride = h.heads * (h.kv_rank + h.qk_rope_dim);
+  for (int64_t r = 0; r < rows; ++r) std::fill_n(out + r * out_stride, h.kv_rank, 0.0f);
+  for (int64_t i = 0; i < h.qk_nope_dim; ++i) {
+    kernels_.decode_row(keys, i, decoded);
+    for (int64_t r = 0; r < rows; ++r) {
+      kernels_.add_scaled(out + r * out_stride, query[r * query_stride + i], decoded, h.kv_rank);
+    }
+  }
+}
+
+// s.query [rows, heads * value_dim] = V_head times what the head attended to.
 void Model::ExpandValues(const LayerPlan& plan, const Lease& core, int64_t rows) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
-  WeightMatrix values = MatrixOf(plan.kv_b, core);
-  const int64_t first_row = values.row_begin;
+  const bool own = Has(plan.value_b);
+  WeightMatrix values = MatrixOf(own ? plan.value_b : plan.kv_b, core);
   values.rows = h.value_dim;
-  values.stored_rows = values.StoredRows();
   pool_.ParallelFor(h.heads, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t head = begin; head < end; ++head) {
       WeightMatrix of_head = values;
-      of_head.stored_rows = plan.kv_b.stored_rows;
-      of_head.row_begin = first_row + head * (h.qk_nope_dim + h.value_dim) + h.qk_nope_dim;
+      of_head.row_begin = own ? head * h.value_dim : head * (h.qk_nope_dim + h.value_dim) + h.qk_nope_dim;
       kernels_.matmul(of_head, {}, s.attended + head * h.kv_rank, h.heads * h.kv_rank, rows, 0, h.value_dim,
                       s.query + head * h.value_dim, h.heads * h.value_dim, s.thread(thread));
     }

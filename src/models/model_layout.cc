@@ -102,6 +102,8 @@ class Resolver {
       case Dim::kQueryRank: return h_.query_rank;
       case Dim::kKvRank: return h_.kv_rank;
       case Dim::kKvRankRope: return h_.kv_rank + h_.qk_rope_dim;
+      case Dim::kNope: return h_.qk_nope_dim;
+      case Dim::kValueDim: return h_.value_dim;
       case Dim::kKvExpanded: return h_.heads * (h_.qk_nope_dim + h_.value_dim);
       case Dim::kPerLayer: return h_.per_layer_dim;
       case Dim::kPerLayerAll: return h_.per_layer_dim * h_.layers;
@@ -124,10 +126,17 @@ class Resolver {
       case When::kNoQueryRank: return h_.query_rank == 0;
       case When::kQkNorm: return h_.qk_norm;
       case When::kPerLayerInput: return h_.per_layer_dim > 0;
+      case When::kJointKvB: return !HasSplitKvB(layer);
+      case When::kSplitKvB: return HasSplitKvB(layer);
       case When::kXieluTensors: return !shape.xielu.has_value();
       case When::kOrderedEmbedding: return h_.ordered_embeddings;
     }
     return true;
+  }
+
+  bool HasSplitKvB(int32_t layer) const {
+    const TensorSpec* const split = SpecOf(Role::kKeyB);
+    return split != nullptr && HasModule(tensors_, NameOf(*split, layer).stored);
   }
 
   bool BiasExpected(const TensorSpec& spec) const {
@@ -233,7 +242,8 @@ class Resolver {
     layout_.core.push_back(LastPiece());
     Specs specs;
     for (const TensorSpec& spec : layout_.spec->tensors) {
-      const bool here = spec.place == Place::kLayer || spec.place == (moe ? Place::kMoeFfn : Place::kDenseFfn);
+      const bool here = spec.place == Place::kLayer || spec.place == Place::kHeads ||
+                        spec.place == (moe ? Place::kMoeFfn : Place::kDenseFfn);
       if (here && Wanted(spec, layer)) specs.push_back(&spec);
     }
     RETURN_IF_ERROR(AddTensors(specs, layer, core));
@@ -254,7 +264,8 @@ class Resolver {
       for (size_t j = i; j < specs.size(); ++j) {
         if (names[j] == names[i]) members.push_back(specs[j]);
       }
-      RETURN_IF_ERROR(AddMatrix(members, names[i], layer, FusedRows::kHalves, MatrixRequest{}, -1, piece));
+      const MatrixRequest request{.experts = members.front()->place == Place::kHeads ? h_.heads : 0};
+      RETURN_IF_ERROR(AddMatrix(members, names[i], layer, FusedRows::kHalves, request, -1, piece));
     }
     return Status();
   }
@@ -363,7 +374,7 @@ class Resolver {
       use.bias = AddPart(matrix.bias, name.pack, request.experts, expert, piece);
       use.bias_type = matrix.bias_type;
     }
-    use.stored_rows = request.rows;
+    use.stored_rows = first.place == Place::kHeads ? request.rows * h_.heads : request.rows;
     const bool interleaved = members.size() > 1 && fused == FusedRows::kInterleaved;
     int64_t begin = 0;
     for (const TensorSpec* spec : members) {
@@ -389,6 +400,7 @@ class Resolver {
                       .file = tensor.file,
                       .offset = tensor.offset,
                       .bytes = tensor.bytes};
+    if (expert < 0 && experts > 0) slice.shape = tensor.shape;
     if (expert >= 0) {
       slice.bytes = tensor.bytes / experts;
       slice.offset += slice.bytes * expert;

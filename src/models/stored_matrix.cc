@@ -220,23 +220,7 @@ class Finder {
   Status Fp8(const TensorInfo& weight) {
     const TensorInfo* const scales = Find(".weight_scale_inv");
     if (scales == nullptr) return Missing(".weight_scale_inv");
-    int64_t block[2] = {128, 128};
-    for (const char* key : {"quantization_config", "quantization"}) {
-      const Json* const settings = checkpoint_.config.Find(key);
-      if (settings == nullptr || !settings->is_object()) continue;
-      const Json* const sizes = settings->Find("weight_block_size");
-      if (sizes == nullptr || sizes->is_null()) continue;
-      const bool two = sizes->is_array() && sizes->as_array().size() == 2;
-      for (size_t i = 0; i < 2; ++i) {
-        if (!two || !sizes->as_array()[i].is_int() || sizes->as_array()[i].as_int() < 1 ||
-            sizes->as_array()[i].as_int() > 65535) {
-          return DataLossError(
-              fmt::format("{}: config.json: {}.weight_block_size: expected two numbers from 1 to 65535, found {}",
-                          checkpoint_.folder, key, WriteJson(*sizes).substr(0, 60)));
-        }
-        block[i] = sizes->as_array()[i].as_int();
-      }
-    }
+    const int64_t block[2] = {checkpoint_.quantization.fp8_block_rows, checkpoint_.quantization.fp8_block_cols};
     matrix_.format = {.encoding = Encoding::kFp8Block,
                       .bits = 8,
                       .group_size = static_cast<uint16_t>(block[1]),

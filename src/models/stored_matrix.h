@@ -36,7 +36,7 @@ struct MatrixRequest {
   TensorKind kind = TensorKind::kLinear;
   int64_t rows = 1;  // of the stored matrix, of all weights in it
   int64_t cols = 0;
-  int64_t experts = 0;                              // length of the expert axis; 0 = none
+  int64_t experts = 0;                              // length of an axis in front, of experts or heads; 0 = none
   MatrixOrder bare_order = MatrixOrder::kRowMajor;  // of floats without ".weight"
 };
 

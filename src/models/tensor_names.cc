@@ -22,6 +22,8 @@ std::string_view GgufName(Role role) {
     case Role::kKvA: return "attn_kv_a_mqa";
     case Role::kKvANorm: return "attn_kv_a_norm";
     case Role::kKvB: return "attn_kv_b";
+    case Role::kKeyB: return "attn_k_b";
+    case Role::kValueB: return "attn_v_b";
     case Role::kFfnNorm: return "ffn_norm";
     case Role::kGate: return "ffn_gate";
     case Role::kUp: return "ffn_up";

@@ -83,8 +83,10 @@ TEST(GgufModels, GiveTheLogitsOfTheCheckpointTheyAreMadeFrom) {
            Case{"seed_oss"},
            Case{"apertus"},
            Case{"youtu_llm"},
+           Case{"youtu_llm"},
            Case{"internlm3_bias_linear"},
            Case{"apertus"},
+           Case{"youtu_llm"},
        }) {
     CheckCase(entry, DataPath("goldens"));
   }

@@ -23,10 +23,15 @@ constexpr std::array kLatent{
     Linear(Role::kQueryB, "self_attn.q_b_proj", Dim::kQueryOut, Dim::kQueryRank, Bias::kNever, When::kQueryRank),
     Linear(Role::kKvA, "self_attn.kv_a_proj_with_mqa", Dim::kKvRankRope, Dim::kModel, Bias::kAttentionFlag),
     Vector(Role::kKvANorm, "self_attn.kv_a_layernorm", Dim::kKvRank),
-    Linear(Role::kKvB, "self_attn.kv_b_proj", Dim::kKvExpanded, Dim::kKvRank),
+    Linear(Role::kKvB, "self_attn.kv_b_proj", Dim::kKvExpanded, Dim::kKvRank, Bias::kNever, When::kJointKvB),
+    In(Place::kHeads,
+       Linear(Role::kKeyB, "self_attn.k_b_proj", Dim::kKvRank, Dim::kNope, Bias::kNever, When::kSplitKvB)),
+    In(Place::kHeads,
+       Linear(Role::kValueB, "self_attn.v_b_proj", Dim::kValueDim, Dim::kKvRank, Bias::kNever, When::kSplitKvB)),
 };
 constexpr auto kTensors = Join(kEmbed, kAttentionNorm, kLatent, AttentionOut(Bias::kAttentionFlag), kFfnNorm,
                                GatedFfn(Bias::kMlpFlag), kEnds);
+constexpr std::string_view kGguf[] = {"deepseek2"};  // without experts
 constexpr std::string_view kAliases[] = {"youtu"};
 
 }  // namespace
@@ -34,7 +39,7 @@ constexpr std::string_view kAliases[] = {"youtu"};
 NUNSPARK_ARCH(youtu_llm){
     .name = "youtu_llm",
     .aliases = kAliases,
-    .gguf = {},
+    .gguf = kGguf,
     .authors_code = "transformers, models/youtu/modeling_youtu.py",
     .config = kConfig,
     .tensors = kTensors,
