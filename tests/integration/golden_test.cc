@@ -64,7 +64,7 @@ int CheckEveryCase(const std::string& set) {
   return cases;
 }
 
-TEST(Golden, EveryTypeOfTheCompactSet) { EXPECT_EQ(CheckEveryCase(DataPath("goldens")), 34); }
+TEST(Golden, EveryTypeOfTheCompactSet) { EXPECT_EQ(CheckEveryCase(DataPath("goldens")), 35); }
 
 TEST(Golden, FullFloatSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";

@@ -19,12 +19,10 @@ constexpr auto kTensors =
     Join(kEmbed, kAttentionNorm, Projections(), AttentionOut(), kFfnNorm, GatedFfn(),
          std::array{In(Place::kMoeFfn, Linear(Role::kRouter, "block_sparse_moe.gate", Dim::kExperts, Dim::kModel))},
          Experts(), kEnds);
-constexpr ExpertNames kExperts[] = {{.stacked = "block_sparse_moe.switch_mlp", .unstacked = ""},
-                                    {.stacked = "",
-                                     .unstacked = "block_sparse_moe.experts",
-                                     .gate = "w1",
-                                     .up = "w3",
-                                     .down = "w2"}};
+constexpr ExpertNames kExperts[] = {
+    // MLX stacks them under its own names; as published, w1 is the gate and w3 the other input.
+    {.stacked = "block_sparse_moe.switch_mlp", .unstacked = "block_sparse_moe.experts"},
+    {.stacked = "", .unstacked = "block_sparse_moe.experts", .gate = "w1", .up = "w3", .down = "w2"}};
 
 }  // namespace
 
