@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "base/json.h"
 #include "integration/support.h"
@@ -24,11 +25,11 @@ std::vector<int32_t> Ids(const Json& array) {
   return ids;
 }
 
-// Prompt text to ids, greedy tokens to text, all as golden.json has them.
-void CheckGreedyCases(const std::string& folder, int max_new) {
-  SCOPED_TRACE(folder);
-  const Json golden = ReadJson(folder + "/golden.json");
-  Runner runner = Runner::Open(folder, {.context = 2048, .kv = KvType::kF32});
+// Prompt text to ids, greedy tokens to text, all as golden.json of the folder `reference` has them.
+void CheckGreedyCases(const std::string& model, const std::string& reference, int max_new) {
+  SCOPED_TRACE(model);
+  const Json golden = ReadJson(reference + "/golden.json");
+  Runner runner = Runner::Open(model, {.context = 2048, .kv = KvType::kF32});
   ASSERT_TRUE(runner.session != nullptr);
   for (const Json& entry : golden.Find("cases")->as_array()) {
     SCOPED_TRACE(entry.Find("id")->as_string());
@@ -94,18 +95,18 @@ Nll NllOf(Runner& runner, const std::string& text, size_t window, LastWindow las
 }
 
 // The reference's perplexity, and that the verb prints what its definition says (whole windows only).
-void CheckPerplexity(const std::string& folder, LastWindow reference_window) {
-  SCOPED_TRACE(folder);
+void CheckPerplexity(const std::string& model, const std::string& folder, LastWindow reference_window) {
+  SCOPED_TRACE(model);
   const Json want = *ReadJson(folder + "/golden.json").Find("perplexity")->Find("windows_of_512");
   const std::string text = ReadWholeFile(folder + "/perplexity.txt").value();
-  Runner runner = Runner::Open(folder, {.context = 512, .kv = KvType::kF32});
+  Runner runner = Runner::Open(model, {.context = 512, .kv = KvType::kF32});
   ASSERT_TRUE(runner.session != nullptr);
   const Nll reference = NllOf(runner, text, 512, reference_window);
   EXPECT_EQ(reference.count, want.Find("predicted")->as_int());
   EXPECT_NEAR(std::exp(reference.mean() - want.Find("mean_nll")->as_double()), 1, 1e-3);
 
   std::string out, err;
-  ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " perplexity " + folder + " --file " + folder +
+  ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " perplexity " + model + " --file " + folder +
                          "/perplexity.txt --window 512 --kv f32 --json",
                      &out, &err),
             0)
@@ -117,21 +118,39 @@ void CheckPerplexity(const std::string& folder, LastWindow reference_window) {
   EXPECT_NEAR(json.Find("mean_nll")->as_double(), whole.mean(), 1e-6);
 }
 
-TEST(DemoModel, GreedyTextEqualsTheReference) { CheckGreedyCases(ModelPath("demo-moe-4bit"), 96); }
+TEST(DemoModel, GreedyTextEqualsTheReference) { CheckGreedyCases(ModelPath("demo-moe-4bit"), ModelPath("demo-moe-4bit"), 96); }
 
 TEST(DemoModel, PerplexityEqualsTheReference) {
   // Its reference counts the incomplete last window too.
-  CheckPerplexity(ModelPath("demo-moe-4bit"), LastWindow::kKeep);
+  CheckPerplexity(ModelPath("demo-moe-4bit"), ModelPath("demo-moe-4bit"), LastWindow::kKeep);
 }
+
+constexpr const char* kSmolLm2 = "models/smollm2-135m-instruct-4bit";
 
 TEST(SmolLm2, GreedyTextEqualsTheReference) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  CheckGreedyCases(SharedPath("models/smollm2-135m-instruct-4bit"), 64);
+  CheckGreedyCases(SharedPath(kSmolLm2), SharedPath(kSmolLm2), 64);
 }
 
 TEST(SmolLm2, PerplexityEqualsTheReference) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  CheckPerplexity(SharedPath("models/smollm2-135m-instruct-4bit"), LastWindow::kDropIncomplete);
+  CheckPerplexity(SharedPath(kSmolLm2), SharedPath(kSmolLm2), LastWindow::kDropIncomplete);
+}
+
+// The GGUF file that the checkpoint above was laid out from: its blocks hold the same numbers.
+std::string SmolLm2Gguf() {
+  const std::string path = RealModelPath("smollm2-135m-instruct-q4_1.gguf");
+  return SharedPath("").empty() || !std::filesystem::exists(path) ? "" : path;
+}
+
+TEST(SmolLm2, GgufGreedyTextEqualsTheReference) {
+  if (SmolLm2Gguf().empty()) GTEST_SKIP() << "the GGUF file is not there; tools/real_models fetches it";
+  CheckGreedyCases(SmolLm2Gguf(), SharedPath(kSmolLm2), 64);
+}
+
+TEST(SmolLm2, GgufPerplexityEqualsTheReference) {
+  if (SmolLm2Gguf().empty()) GTEST_SKIP() << "the GGUF file is not there; tools/real_models fetches it";
+  CheckPerplexity(SmolLm2Gguf(), SharedPath(kSmolLm2), LastWindow::kDropIncomplete);
 }
 
 }  // namespace

@@ -45,6 +45,10 @@ std::string SharedPath(const std::string& relative) {
   return std::filesystem::exists(root) ? root + "/" + relative : "";
 }
 
+std::string RealModelPath(const std::string& file) {
+  return std::string(NUNSPARK_SOURCE_DIR) + "/build/models/" + file;
+}
+
 std::vector<float> ReadF32(const std::string& path, const std::string& name) {
   return ReadTensor<float>(path, name, DType::kF32);
 }

@@ -16,6 +16,7 @@ namespace nunspark::test {
 std::string DataPath(const std::string& relative);    // tests/data/...
 std::string ModelPath(const std::string& name);       // models/...
 std::string SharedPath(const std::string& relative);  // "" when there is none
+std::string RealModelPath(const std::string& file);   // where tools/real_models puts files; may not exist
 
 // A tensor of a safetensors file, as numbers.
 std::vector<float> ReadF32(const std::string& path, const std::string& name);
