@@ -300,6 +300,9 @@ constexpr bool Valid(const ArchSpec& spec) {
   if (!HasAll(spec, {Role::kKeyNorm}, block.qk_norm != QkNorm::kNone && gqa)) return false;
   const bool moe = block.ffn != Ffn::kDense;
   if (!HasAll(spec, {Role::kRouter, Role::kExpertGate, Role::kExpertUp, Role::kExpertDown}, moe)) return false;
+  for (const ExpertNames& names : spec.experts) {
+    if (names.unstacked.empty()) return false;  // packs need it
+  }
   const bool both = block.ffn == Ffn::kDenseAndMoe;
   if (!HasAll(spec, {Role::kExpertNorm, Role::kPostDenseNorm, Role::kPostExpertNorm}, both)) return false;
   return moe == (block.router != Router::kNone) && moe == !spec.experts.empty();
