@@ -1,6 +1,7 @@
 #include "models/hparams.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -351,6 +352,37 @@ Status ShareKv(const FieldValues& values, const std::vector<bool>& sliding, std:
   return Status();
 }
 
+// transformers since 5.15 writes what differs from layer to layer as {"5": {"head_dim": 512, ...}}.
+Status ReadPerLayerConfig(const Json& config, std::string_view what, HParams& h) {
+  const Json* const overrides = FindGiven(config, "per_layer_config");
+  if (overrides == nullptr) return Status();
+  if (!overrides->is_object()) return WrongValue(what, "per_layer_config", "an object", *overrides);
+  for (const auto& [key, entry] : overrides->as_object()) {
+    int64_t layer = -1;
+    const auto parsed = std::from_chars(key.data(), key.data() + key.size(), layer);
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || layer < 0 || layer >= h.layers ||
+        !entry.is_object()) {
+      return WrongValue(what, "per_layer_config", fmt::format("objects by layer number below {}", h.layers), Json(key));
+    }
+    for (const auto& [name, value] : entry.as_object()) {
+      int64_t LayerShape::*member = nullptr;
+      if (name == "head_dim") member = &LayerShape::head_dim;
+      if (name == "num_key_value_heads") member = &LayerShape::kv_heads;
+      if (name == "intermediate_size") member = &LayerShape::ffn_dim;
+      if (member == nullptr && value != Json(h.heads)) {
+        return UnsupportedError(fmt::format("{}: per_layer_config.{}.{}: {} cannot differ by layer for this model type",
+                                            what, key, name.substr(0, 60), WriteJson(value).substr(0, 60)));
+      }
+      if (member == nullptr || value.is_null()) continue;
+      if (!value.is_int() || value.as_int() < 1 || static_cast<double>(value.as_int()) > kMaxDimension) {
+        return WrongValue(what, fmt::format("per_layer_config.{}.{}", key, name), "a positive number", value);
+      }
+      h.layer[static_cast<size_t>(layer)].*member = value.as_int();
+    }
+  }
+  return Status();
+}
+
 // What makes layers of one model differ.
 Status ReadLayers(const ArchSpec& spec, const Json& config, std::string_view what, const FieldValues& values,
                   HParams& h) {
@@ -367,14 +399,16 @@ Status ReadLayers(const ArchSpec& spec, const Json& config, std::string_view wha
   if (spec.block.activation == Activation::kXielu) RETURN_IF_ERROR(ReadXielu(config, what, h));
   ASSIGN_OR_RETURN(const std::vector<bool> sliding, ReadWindows(spec, config, what, values, h));
   const int64_t global_head_dim = values.whole(HParamField::kGlobalHeadDim);
+  const bool listed = FindGiven(config, "per_layer_config") != nullptr && !values.given(HParamField::kGlobalHeadDim);
   for (size_t i = 0; i < h.layer.size(); ++i) {
     LayerShape& layer = h.layer[i];
     if (sliding[i]) continue;
-    if (global_head_dim > 0) layer.head_dim = global_head_dim;
+    if (global_head_dim > 0 && !listed) layer.head_dim = global_head_dim;
     if (!values.flag(HParamField::kValueIsKey)) continue;
     layer.value_is_key = true;
     if (values.whole(HParamField::kGlobalKvHeads) > 0) layer.kv_heads = values.whole(HParamField::kGlobalKvHeads);
   }
+  RETURN_IF_ERROR(ReadPerLayerConfig(config, what, h));
   if (IsDrafter(spec)) {
     for (LayerShape& layer : h.layer) layer.kv_layer = -1;
   } else {

@@ -120,6 +120,24 @@ TEST(HParams, ReadsAWrapperAndWhatDiffersByLayer) {
   EXPECT_EQ(h.ropes[static_cast<size_t>(l[1].rope)].theta, 10000);
 }
 
+TEST(HParams, ReadsWhatIsListedForSingleLayers) {
+  const std::string base = R"({"model_type":"gemma4_text","hidden_size":64,"num_hidden_layers":3,
+      "num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"attention_k_eq_v":true,
+      "layer_types":["sliding_attention","sliding_attention","full_attention"],"per_layer_config":)";
+  const HParams h = Read(base + R"({"2":{"head_dim":32,"num_key_value_heads":1}}})", "gemma4_text").value();
+  EXPECT_EQ(h.layer[1].head_dim, 16);
+  EXPECT_EQ(h.layer[1].kv_heads, 2);
+  EXPECT_EQ(h.layer[2].head_dim, 32);
+  EXPECT_EQ(h.layer[2].kv_heads, 1);
+  EXPECT_TRUE(h.layer[2].value_is_key);
+  EXPECT_EQ(h.ropes[0].rotary_dim, 32);
+  EXPECT_EQ(h.ropes[1].rotary_dim, 16);
+  for (const char* wrong : {R"({"3":{"head_dim":32}}})", R"({"x":{}}})", R"({"1":{"head_dim":0}}})", R"([]})",
+                            R"({"1":{"head_dim":"a"}}})", R"({"1":{"hidden_size":9}}})"}) {
+    EXPECT_FALSE(Read(base + wrong, "gemma4_text").ok()) << wrong;
+  }
+}
+
 TEST(HParams, RefusesSharedLayersWithoutAnEarlierOneOfTheirKind) {
   const Result<HParams> refused = Read(R"({"model_type":"gemma4_text","hidden_size":64,"num_hidden_layers":2,
       "num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":128,"num_kv_shared_layers":1,

@@ -270,7 +270,9 @@ Status ReadRopes(const ArchSpec& spec, const Json& config, std::string_view what
     }
     case RopeConfig::kByLayerType: {
       RopeContext full = context;
-      if (values.whole(HParamField::kGlobalHeadDim) > 0) full.rotary_dim = values.whole(HParamField::kGlobalHeadDim);
+      for (size_t i = 0; i < hparams.layer.size(); ++i) {
+        (sliding[i] ? context : full).rotary_dim = hparams.layer[i].head_dim;
+      }
       const RopeParams global_default{
           .kind = RopeKind::kProportional, .theta = 1e6, .rotary_dim = full.rotary_dim, .rotated_share = 0.25};
       const RopeParams local_default{.rotary_dim = context.rotary_dim};
