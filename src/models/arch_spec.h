@@ -125,6 +125,7 @@ enum class When : uint8_t {
   kNoQueryRank,      // and without
   kQkNorm,           // use_qk_norm
   kPerLayerInput,    // hidden_size_per_layer_input > 0
+  kIfPresent,        // a default stands in where files lack it
   kXieluTensors,     // unless the configuration has xIELU's numbers
   kJointKvB,         // files with kv_b in one matrix
   kSplitKvB,         // and in two

@@ -102,8 +102,8 @@ struct RopeParams {
 struct XieluParams {
   double alpha_p = 0;  // before softplus
   double alpha_n = 0;
-  double beta = 0;
-  double epsilon = 0;
+  double beta = 0.5;
+  double epsilon = -1e-6;
 
   friend bool operator==(const XieluParams&, const XieluParams&) = default;
 };

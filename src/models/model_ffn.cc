@@ -19,10 +19,12 @@ constexpr float kClippedLimit = 7.0f;
 
 XieluParams XieluOf(const LayerPlan& plan, const Lease& core) {
   if (plan.shape.xielu) return *plan.shape.xielu;
-  return {.alpha_p = NumberOf(plan.xielu_alpha_p, core),
-          .alpha_n = NumberOf(plan.xielu_alpha_n, core),
-          .beta = NumberOf(plan.xielu_beta, core),
-          .epsilon = NumberOf(plan.xielu_epsilon, core)};
+  XieluParams params;
+  params.alpha_p = NumberOf(plan.xielu_alpha_p, core);
+  params.alpha_n = NumberOf(plan.xielu_alpha_n, core);
+  if (Has(plan.xielu_beta)) params.beta = NumberOf(plan.xielu_beta, core);
+  if (Has(plan.xielu_epsilon)) params.epsilon = NumberOf(plan.xielu_epsilon, core);
+  return params;
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ class Resolver {
       case When::kPerLayerInput: return h_.per_layer_dim > 0;
       case When::kJointKvB: return !HasSplitKvB(layer);
       case When::kSplitKvB: return HasSplitKvB(layer);
+      case When::kIfPresent: return HasModule(tensors_, NameOf(spec, layer).stored);
       case When::kXieluTensors: return !shape.xielu.has_value();
       case When::kOrderedEmbedding: return h_.ordered_embeddings;
     }

@@ -18,8 +18,8 @@ constexpr auto kTensors = Join(
                In(Place::kDenseFfn, Linear(Role::kUp, "mlp.up_proj", Dim::kFfn, Dim::kModel, Bias::kMlpFlag)),
                In(Place::kDenseFfn, Vector(Role::kXieluAlphaP, "mlp.act_fn.alpha_p", Dim::kOne, When::kXieluTensors)),
                In(Place::kDenseFfn, Vector(Role::kXieluAlphaN, "mlp.act_fn.alpha_n", Dim::kOne, When::kXieluTensors)),
-               In(Place::kDenseFfn, Vector(Role::kXieluBeta, "mlp.act_fn.beta", Dim::kOne, When::kXieluTensors)),
-               In(Place::kDenseFfn, Vector(Role::kXieluEpsilon, "mlp.act_fn.eps", Dim::kOne, When::kXieluTensors)),
+               In(Place::kDenseFfn, Vector(Role::kXieluBeta, "mlp.act_fn.beta", Dim::kOne, When::kIfPresent)),
+               In(Place::kDenseFfn, Vector(Role::kXieluEpsilon, "mlp.act_fn.eps", Dim::kOne, When::kIfPresent)),
                In(Place::kDenseFfn, Linear(Role::kDown, "mlp.down_proj", Dim::kModel, Dim::kFfn, Bias::kMlpFlag))},
     kEnds);
 

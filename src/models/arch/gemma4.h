@@ -67,7 +67,7 @@ inline constexpr auto kGemma4Tensors = Join(
                Linear(Role::kPerLayerProjection, "per_layer_projection", Dim::kModel, Dim::kPerLayer, Bias::kNever,
                       When::kPerLayerInput),
                Vector(Role::kPostPerLayerNorm, "post_per_layer_input_norm", Dim::kModel, When::kPerLayerInput),
-               Vector(Role::kLayerScalar, "layer_scalar", Dim::kOne)},
+               Vector(Role::kLayerScalar, "layer_scalar", Dim::kOne, When::kIfPresent)},
     kEnds);
 
 inline constexpr ExpertNames kGemma4Experts[] = {

@@ -22,7 +22,7 @@ constexpr auto kTensors =
                     HeadNorm(Role::kQueryNorm, "self_attn.q_norm")},
          AttentionOut(), kSandwichPostAttention, GatedFfn(), kSandwichPostFfn,
          std::array{
-             Vector(Role::kLayerScalar, "layer_scalar", Dim::kOne),
+             Vector(Role::kLayerScalar, "layer_scalar", Dim::kOne, When::kIfPresent),
              TensorSpec{Role::kFinalNorm, Place::kModel, TensorKind::kVector, "norm", Dim::kModel, Dim::kModel},
              TensorSpec{Role::kPostProjection, Place::kOutside, TensorKind::kLinear, "post_projection", Dim::kBackbone,
                         Dim::kModel},
