@@ -233,15 +233,15 @@ struct BlockSpec {
 };
 
 struct ArchSpec {
-  std::string_view name;                      // model_type of config.json
-  std::span<const std::string_view> aliases;  // other model_types of the same definition
-  std::span<const std::string_view> gguf;     // general.architecture of GGUF files; empty = not known there
-  std::string_view authors_code;              // where the definition comes from; `inspect` shows it
+  std::string_view name;                           // model_type of config.json
+  std::span<const std::string_view> aliases = {};  // other model_types of the same definition
+  std::span<const std::string_view> gguf = {};     // general.architecture of GGUF files; empty = not known there
+  std::string_view authors_code;                   // where the definition comes from; `inspect` shows it
   std::span<const ConfigKey> config;
   std::span<const TensorSpec> tensors;  // in the order of the forward pass; packs keep it
-  std::span<const ExpertNames> experts;
+  std::span<const ExpertNames> experts = {};
   std::span<const std::string_view> ignored;  // parts of tensor names that may be present and are not needed
-  BlockSpec block;
+  BlockSpec block = {};
 };
 
 // Whether the table is complete: every role the block needs is there exactly once.

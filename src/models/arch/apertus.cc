@@ -29,12 +29,10 @@ constexpr std::string_view kGguf[] = {"apertus"};
 
 NUNSPARK_ARCH(apertus){
     .name = "apertus",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/apertus/modeling_apertus.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.qk_norm = QkNorm::kPerHead, .activation = Activation::kXielu},
 };

@@ -18,12 +18,10 @@ constexpr std::string_view kGguf[] = {"ernie4_5"};
 
 NUNSPARK_ARCH(ernie4_5){
     .name = "ernie4_5",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/ernie4_5/modeling_ernie4_5.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.rope = RopeForm::kPairs},
 };

@@ -4,12 +4,9 @@ namespace nunspark {
 
 NUNSPARK_ARCH(gemma3){
     .name = "gemma3",
-    .aliases = {},
-    .gguf = {},
     .authors_code = "transformers, models/gemma3/modeling_gemma3.py",
     .config = arch::kGemma3Config,
     .tensors = arch::kGemma3Tensors,
-    .experts = {},
     .ignored = arch::kIgnoredTowers,
     .block = arch::kGemma3Block,
 };

@@ -7,12 +7,10 @@ constexpr std::string_view kGguf[] = {"gemma3"};
 
 NUNSPARK_ARCH(gemma3_text){
     .name = "gemma3_text",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/gemma3/modeling_gemma3.py",
     .config = arch::kGemma3Config,
     .tensors = arch::kGemma3Tensors,
-    .experts = {},
     .ignored = arch::kIgnoredTowers,
     .block = arch::kGemma3Block,
 };

@@ -10,7 +10,6 @@ constexpr std::string_view kAliases[] = {"gemma4_unified"};
 NUNSPARK_ARCH(gemma4){
     .name = "gemma4",
     .aliases = kAliases,
-    .gguf = {},
     .authors_code = "transformers, models/gemma4/modeling_gemma4.py",
     .config = arch::kGemma4Config,
     .tensors = arch::kGemma4Tensors,

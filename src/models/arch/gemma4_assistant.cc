@@ -37,11 +37,9 @@ constexpr std::string_view kAliases[] = {"gemma4_unified_assistant"};
 NUNSPARK_ARCH(gemma4_assistant){
     .name = "gemma4_assistant",
     .aliases = kAliases,
-    .gguf = {},
     .authors_code = "transformers, models/gemma4_assistant/modeling_gemma4_assistant.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredTowers,
     .block = {.attention = Attention::kBorrowed,
               .qk_norm = QkNorm::kPerHead,

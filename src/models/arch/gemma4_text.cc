@@ -9,7 +9,6 @@ constexpr std::string_view kGguf[] = {"gemma4"};
 
 NUNSPARK_ARCH(gemma4_text){
     .name = "gemma4_text",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/gemma4/modeling_gemma4.py",
     .config = arch::kGemma4Config,

@@ -19,12 +19,10 @@ constexpr std::string_view kGguf[] = {"chatglm"};
 
 NUNSPARK_ARCH(glm){
     .name = "glm",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/glm/modeling_glm.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.rope = RopeForm::kPairs, .rope_config = RopeConfig::kFlatPartial},
 };

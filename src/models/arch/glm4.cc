@@ -21,12 +21,10 @@ constexpr std::string_view kGguf[] = {"glm4"};
 
 NUNSPARK_ARCH(glm4){
     .name = "glm4",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/glm4/modeling_glm4.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.rope = RopeForm::kPairs, .rope_config = RopeConfig::kFlatPartial},
 };

@@ -34,7 +34,6 @@ constexpr std::string_view kGguf[] = {"gpt-oss"};
 
 NUNSPARK_ARCH(gpt_oss){
     .name = "gpt_oss",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/gpt_oss/modeling_gpt_oss.py",
     .config = kConfig,

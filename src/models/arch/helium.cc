@@ -17,12 +17,9 @@ constexpr auto kTensors = PlainTensors(Bias::kAttentionFlag, Bias::kNever, Bias:
 
 NUNSPARK_ARCH(helium){
     .name = "helium",
-    .aliases = {},
-    .gguf = {},
     .authors_code = "transformers, models/helium/modeling_helium.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.rope = RopeForm::kPairs},
 };

@@ -20,12 +20,10 @@ constexpr std::string_view kGguf[] = {"hunyuan-dense"};
 
 NUNSPARK_ARCH(hunyuan_v1_dense){
     .name = "hunyuan_v1_dense",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/hunyuan_v1_dense/modeling_hunyuan_v1_dense.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.qk_norm = QkNorm::kPerHeadAfterRope, .rope_config = RopeConfig::kAlpha},
 };

@@ -20,14 +20,11 @@ constexpr std::string_view kIgnored[] = {"attention.rope.inv_freq", "self_attn.r
 
 NUNSPARK_ARCH(internlm3){
     .name = "internlm3",
-    .aliases = {},
-    .gguf = {},  // files of this type say "llama"
+    // GGUF files of this type say "llama".
     .authors_code = "mlx-lm, models/internlm3.py (the type has no code in transformers)",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnored,
-    .block = {},
 };
 static_assert(Valid(kArch_internlm3));
 

@@ -25,7 +25,6 @@ NUNSPARK_ARCH(llama){
     .authors_code = "transformers, models/llama/modeling_llama.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     // Windows by layer type are an extension of mlx-lm.
     .block = {.window = Window::kByType},

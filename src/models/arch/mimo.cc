@@ -17,14 +17,10 @@ constexpr std::string_view kIgnored[] = {"self_attn.rotary_emb.inv_freq", "mtp_l
 
 NUNSPARK_ARCH(mimo){
     .name = "mimo",
-    .aliases = {},
-    .gguf = {},
     .authors_code = "mlx-lm, models/mimo.py (the type has no code in transformers)",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnored,
-    .block = {},
 };
 static_assert(Valid(kArch_mimo));
 

@@ -16,12 +16,10 @@ constexpr auto kTensors = PlainTensors(Bias::kNever, Bias::kNever, Bias::kNever)
 
 NUNSPARK_ARCH(mistral){
     .name = "mistral",
-    .aliases = {},
-    .gguf = {},  // files of this type say "llama"
+    // GGUF files of this type say "llama".
     .authors_code = "transformers, models/mistral/modeling_mistral.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.window = Window::kAll},
 };

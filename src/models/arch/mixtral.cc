@@ -28,8 +28,7 @@ constexpr ExpertNames kExperts[] = {
 
 NUNSPARK_ARCH(mixtral){
     .name = "mixtral",
-    .aliases = {},
-    .gguf = {},  // files of this type say "llama"
+    // GGUF files of this type say "llama".
     .authors_code = "transformers, models/mixtral/modeling_mixtral.py",
     .config = kConfig,
     .tensors = kTensors,

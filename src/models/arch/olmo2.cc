@@ -23,12 +23,10 @@ constexpr std::string_view kGguf[] = {"olmo2"};
 
 NUNSPARK_ARCH(olmo2){
     .name = "olmo2",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/olmo2/modeling_olmo2.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.qk_norm = QkNorm::kWholeRow},
 };

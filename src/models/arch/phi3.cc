@@ -24,12 +24,10 @@ constexpr std::string_view kGguf[] = {"phi3"};
 
 NUNSPARK_ARCH(phi3){
     .name = "phi3",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/phi3/modeling_phi3.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.rope_config = RopeConfig::kFlatPartial, .window = Window::kAll},
 };

@@ -18,12 +18,10 @@ constexpr std::string_view kGguf[] = {"qwen2"};
 
 NUNSPARK_ARCH(qwen2){
     .name = "qwen2",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/qwen2/modeling_qwen2.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.window = Window::kByFlag},
 };

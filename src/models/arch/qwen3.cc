@@ -20,12 +20,10 @@ constexpr std::string_view kGguf[] = {"qwen3"};
 
 NUNSPARK_ARCH(qwen3){
     .name = "qwen3",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/qwen3/modeling_qwen3.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.qk_norm = QkNorm::kPerHead, .window = Window::kByFlag},
 };

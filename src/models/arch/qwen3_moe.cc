@@ -26,7 +26,6 @@ constexpr std::string_view kGguf[] = {"qwen3moe"};
 
 NUNSPARK_ARCH(qwen3_moe){
     .name = "qwen3_moe",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/qwen3_moe/modeling_qwen3_moe.py",
     .config = kConfig,

@@ -21,14 +21,11 @@ constexpr std::string_view kGguf[] = {"seed_oss"};
 
 NUNSPARK_ARCH(seed_oss){
     .name = "seed_oss",
-    .aliases = {},
     .gguf = kGguf,
     .authors_code = "transformers, models/seed_oss/modeling_seed_oss.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {},
 };
 static_assert(Valid(kArch_seed_oss));
 

@@ -18,14 +18,10 @@ constexpr auto kTensors = PlainTensors(Bias::kAttentionFlag, Bias::kAttentionFla
 
 NUNSPARK_ARCH(telechat3){
     .name = "telechat3",
-    .aliases = {},
-    .gguf = {},
     .authors_code = "mlx-lm, models/telechat3.py (the type has no code in transformers)",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
-    .block = {},
 };
 static_assert(Valid(kArch_telechat3));
 

@@ -43,7 +43,6 @@ NUNSPARK_ARCH(youtu_llm){
     .authors_code = "transformers, models/youtu/modeling_youtu.py",
     .config = kConfig,
     .tensors = kTensors,
-    .experts = {},
     .ignored = kIgnoredBuffers,
     .block = {.attention = Attention::kMla, .rope = RopeForm::kPairs},
 };
