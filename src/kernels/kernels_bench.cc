@@ -16,13 +16,17 @@ namespace {
 constexpr int64_t kOuts = 1024;
 constexpr int64_t kCols = 4096;
 
+int64_t StoredBytes(const WeightFormat& format) {
+  return DataBytes(format, kOuts, kCols) + ScaleBytes(format, kOuts, kCols) + BiasBytes(format, kOuts, kCols);
+}
+
 // A matrix whose bytes are cheap to make (speed does not depend on them), larger than the caches at `rows` >= 1.
 std::vector<std::unique_ptr<RandomMatrix>> MakeSet(const WeightFormat& format, int64_t bytes_wanted) {
   std::vector<std::unique_ptr<RandomMatrix>> set;
   int64_t bytes = 0;
   while (bytes < bytes_wanted || set.empty()) {
     set.push_back(std::make_unique<RandomMatrix>(format, kOuts, kCols, static_cast<uint32_t>(set.size() + 1)));
-    bytes += kOuts * (RowBytes(format, kCols) + 2 * ScaleRowBytes(format, kCols));
+    bytes += StoredBytes(format);
   }
   return set;
 }
@@ -40,7 +44,7 @@ void MatMul(benchmark::State& state, const KernelTable* table, WeightFormat form
     benchmark::ClobberMemory();
   }
   const auto runs = static_cast<double>(state.iterations());
-  const auto bytes = static_cast<double>(kOuts * (RowBytes(format, kCols) + 2 * ScaleRowBytes(format, kCols)));
+  const auto bytes = static_cast<double>(StoredBytes(format));
   state.counters["weights_GBps"] = benchmark::Counter(runs * bytes / 1e9, benchmark::Counter::kIsRate);
   state.counters["GFLOPs"] =
       benchmark::Counter(runs * 2.0 * static_cast<double>(rows * kOuts * kCols) / 1e9, benchmark::Counter::kIsRate);
@@ -152,13 +156,30 @@ void ReadMemory(benchmark::State& state) {
 
 void RegisterAll() {
   benchmark::RegisterBenchmark("read_memory", ReadMemory)->Unit(benchmark::kMillisecond);
-  const WeightFormat formats[] = {
-      {.encoding = Encoding::kAffine, .bits = 4, .group_size = 64, .scale_type = FloatType::kBF16},
-      {.encoding = Encoding::kAffine, .bits = 8, .group_size = 64, .scale_type = FloatType::kBF16},
-      FloatFormat(FloatType::kBF16),
-      FloatFormat(FloatType::kF16),
-      FloatFormat(FloatType::kF32),
-  };
+  std::vector<WeightFormat> formats;
+  for (FloatType type : kAllFloatTypes) formats.push_back(FloatFormat(type));
+  for (int bits : {4, 8, 1, 2, 3, 5, 6}) {
+    formats.push_back({.encoding = Encoding::kAffine,
+                       .bits = static_cast<uint8_t>(bits),
+                       .group_size = 64,
+                       .scale_type = FloatType::kBF16});
+  }
+  formats.push_back({.encoding = Encoding::kFp8Block, .bits = 8, .group_size = 128, .group_rows = 128});
+  for (FloatType type : kAllFloatTypes) {
+    formats.push_back(FloatFormat(type));
+    formats.back().order = MatrixOrder::kColumnMajor;
+  }
+  formats.push_back({.encoding = Encoding::kAwq,
+                     .bits = 4,
+                     .group_size = 128,
+                     .scale_type = FloatType::kF16,
+                     .order = MatrixOrder::kColumnMajor});
+  for (Encoding encoding : {Encoding::kMxFp4, Encoding::kMxFp8, Encoding::kNvFp4}) {
+    formats.push_back(FixedFormat(encoding));
+  }
+  for (int e = static_cast<int>(Encoding::kQ4_0); e <= static_cast<int>(Encoding::kGgufMxFp4); ++e) {
+    formats.push_back(FixedFormat(static_cast<Encoding>(e)));
+  }
   for (const KernelTable* table : AvailableKernels()) {
     for (const WeightFormat& format : formats) {
       for (int64_t rows : {1, 4, 32, 256}) {

@@ -109,7 +109,7 @@ struct DecodedLayout {
 constexpr DecodedLayout DecodedLayoutOf(const WeightMatrix& w, int64_t rows) {
   const bool few = rows <= kFewRows;
   DecodedLayout layout{};
-  layout.outs = few ? 4 : 16;
+  layout.outs = few ? 8 : 16;
   layout.chunk = few ? 1024 : w.cols;
   if (w.format.order == MatrixOrder::kColumnMajor) {
     // As many outputs as share a cache line; AWQ's many rows are worth fetching lines again from further caches.

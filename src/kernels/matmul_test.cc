@@ -1,6 +1,7 @@
 // Matrix products of every table: the same bits as the scalar table, whatever is computed together; close to double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -34,10 +35,14 @@ std::vector<int64_t> TestCols(const WeightFormat& format) {
 }
 
 TEST(MatMul, EveryTableEqualsScalarForEverySizeAndAlignment) {
+  const std::vector<WeightFormat> natives = NativeFormats();
+  const auto native = [&](const WeightFormat& f) { return std::count(natives.begin(), natives.end(), f) > 0; };
   for (const WeightFormat& format : AllFormats()) {
     for (int64_t cols : TestCols(format)) {
       for (int64_t misalignment : {0, 1, 3}) {
         for (int64_t outs : {1, 3, 4, 9}) {
+          // Decoding reads one row after the other: one misalignment for each number of outputs is enough.
+          if (outs != 9 && misalignment != outs % 4 && !native(format)) continue;
           const auto seed = static_cast<uint32_t>(cols * 31 + outs);
           const RandomMatrix w(format, outs, cols, seed, misalignment);
           for (int64_t rows : {1, 2, 3, 4, 5, 7, 33}) {

@@ -2,6 +2,7 @@
 #ifndef NUNSPARK_KERNELS_TEST_MATRICES_H_
 #define NUNSPARK_KERNELS_TEST_MATRICES_H_
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <random>
@@ -202,7 +203,12 @@ class RandomMatrix {
   }
 
   void AppendBytes(int64_t count, std::vector<uint8_t>& out) {
-    for (int64_t i = 0; i < count; ++i) out.push_back(static_cast<uint8_t>(random_() >> 11));
+    const size_t begin = out.size();
+    out.resize(begin + static_cast<size_t>(count));
+    for (size_t i = begin; i < out.size(); i += 4) {
+      const auto word = static_cast<uint32_t>(random_());
+      std::memcpy(out.data() + i, &word, std::min<size_t>(4, out.size() - i));
+    }
   }
   static void RemoveNan(std::vector<uint8_t>& codes) {
     for (uint8_t& code : codes) code = (code & 0x7f) == 0x7f ? 0 : code;
