@@ -127,6 +127,7 @@ void PrintPlan(const ModelLayout& layout, const MemoryPlan& plan) {
 }
 
 std::string_view FormName(const Checkpoint& checkpoint) {
+  if (checkpoint.is_original_pack) return "pack of the original Nunspark";
   return checkpoint.is_gguf ? "GGUF" : checkpoint.is_pack ? "pack" : "checkpoint folder";
 }
 

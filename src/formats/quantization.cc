@@ -1,6 +1,5 @@
 #include "formats/quantization.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -22,7 +21,7 @@ constexpr std::array kModes = {ModeRow{"affine", 4, 64, false}, ModeRow{"mxfp4",
 
 constexpr int64_t kMaxBits = 8;
 constexpr int64_t kMaxGroupSize = 1024;
-constexpr int64_t kMaxFp8Block = int64_t{1} << 20;
+constexpr int64_t kMaxFp8Block = 65535;
 
 const ModeRow* FindMode(std::string_view name) {
   for (const ModeRow& row : kModes) {
@@ -67,7 +66,7 @@ class BlockReader {
   }
 
   Result<QuantSettings> ReadSettings(const Json& object, std::string_view prefix) const;
-  Status ReadAwq(QuantizationConfig& result) const;
+  Status CheckAwq() const;
   Status ReadFp8(QuantizationConfig& result) const;
 
   const Block& block_;
@@ -139,7 +138,7 @@ Status BlockReader::ReadForeign(std::string_view method, QuantizationConfig& res
   }
   if (method == "awq") {
     result.foreign = ForeignMethod::kAwq;
-    return ReadAwq(result);
+    return CheckAwq();
   }
   if (method == "fp8") {
     result.foreign = ForeignMethod::kFp8;
@@ -151,7 +150,7 @@ Status BlockReader::ReadForeign(std::string_view method, QuantizationConfig& res
       what_, block_.name, QuoteName(method)));
 }
 
-Status BlockReader::ReadAwq(QuantizationConfig& result) const {
+Status BlockReader::CheckAwq() const {
   if (const Json* const version = block_.json->Find("version"); version != nullptr && !version->is_null()) {
     if (!version->is_string()) return Wrong("version", "a string", *version);
     if (const std::string& name = version->as_string(); name != "gemm" && name != "GEMM") {
@@ -166,15 +165,13 @@ Status BlockReader::ReadAwq(QuantizationConfig& result) const {
                                           block_.name, bits->as_int()));
     }
   }
-  // -1: one group for all inputs.
-  result.awq_group_size = 128;
-  if (const Json* const group = block_.json->Find("group_size"); group != nullptr && !group->is_null()) {
-    if (!group->is_int() || group->as_int() < -1 || group->as_int() == 0 || group->as_int() > kMaxGroupSize) {
-      return Wrong("group_size", fmt::format("-1 or an integer from 1 to {}", kMaxGroupSize), *group);
-    }
-    result.awq_group_size = static_cast<int>(std::max<int64_t>(group->as_int(), 0));
+  // -1: one group for all inputs. The shape of the scales says it too, and counts.
+  const Json* const group = block_.json->Find("group_size");
+  if (group == nullptr || group->is_null()) return Status();
+  if (group->is_int() && (group->as_int() == -1 || (group->as_int() >= 1 && group->as_int() <= kMaxGroupSize))) {
+    return Status();
   }
-  return Status();
+  return Wrong("group_size", fmt::format("-1 or an integer from 1 to {}", kMaxGroupSize), *group);
 }
 
 Status BlockReader::ReadFp8(QuantizationConfig& result) const {

@@ -39,9 +39,9 @@ struct QuantizationConfig {
   std::map<std::string, std::optional<QuantSettings>, std::less<>> modules;
 
   ForeignMethod foreign = ForeignMethod::kNone;
-  int awq_group_size = 0;      // kAwq: inputs that share a scale; 0: all
-  int64_t fp8_block_rows = 0;  // kFp8: outputs and inputs that share a scale; 0: all
-  int64_t fp8_block_cols = 0;
+  // kFp8: outputs and inputs that share a scale, 1 to 65535 each.
+  int64_t fp8_block_rows = 128;
+  int64_t fp8_block_cols = 128;
 };
 
 // The settings of a mode when config.json names nothing else; nullopt for an unknown mode.

@@ -1,8 +1,10 @@
 #include "io/queue_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -55,9 +57,22 @@ Result<QueueFile> OpenOne(const std::string& path, DirectIo direct) {
   return opened;
 }
 
+// A pack with one file for each expert has thousands, more than most systems let a process open until it asks. Whatever
+// goes wrong here, opening the files will say.
+void MakeRoomFor(size_t files) {
+  constexpr rlim_t kOthers = 256;  // files that the process may have open besides
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(static_cast<rlim_t>(files) + kOthers, limit.rlim_max);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 Result<std::vector<QueueFile>> OpenQueueFiles(const std::vector<std::string>& paths, DirectIo direct) {
+  MakeRoomFor(paths.size());
   std::vector<QueueFile> files;
   files.reserve(paths.size());
   for (const std::string& path : paths) {

@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -402,6 +403,20 @@ TEST(ReadQueueDeathTest, FallsBackToPreadWhereIoUringIsRefused) {
               "");
   EXPECT_EXIT(std::_Exit(CheckRefusal(path, ENOSYS, "Function not implemented (ENOSYS)")), ::testing::ExitedWithCode(0),
               "");
+}
+
+TEST(QueueFiles, OpenMoreThanTheSoftLimit) {
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 2048) GTEST_SKIP() << "the system allows no more than " << before.rlim_max << " files";
+  struct rlimit low = before;
+  low.rlim_cur = 128;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const TestFolder folder;
+  const std::vector<std::string> paths(1000, folder.Write("data", std::string(4096, 'x')));
+  const Result<std::vector<QueueFile>> files = OpenQueueFiles(paths, DirectIo::kNo);
+  EXPECT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 }  // namespace

@@ -268,6 +268,25 @@ TEST(PackContract, Item7_TokenizerFilesAreCopiedAndOthersAreNot) {
   EXPECT_THAT(packed->checkpoint.eos_ids, ElementsAre(7, 9));
 }
 
+TEST(PackContract, Item8_EveryLayerOfGptOssIsSplit) {
+  const TempFolder work;
+  const Result<Packed> packed = PackAndOpen(MakeGptOss(), work);
+  ASSERT_TRUE(packed.ok()) << packed.status().message();
+  EXPECT_THAT(PieceIds(*packed), ElementsAre("embed", "layer_000_core", "layer_000_expert_0", "layer_000_expert_1",
+                                             "layer_000_expert_2", "layer_001_core", "layer_001_expert_0",
+                                             "layer_001_expert_1", "layer_001_expert_2", "norm_head"));
+  const std::vector<std::string> core = TensorNames(*packed, "layer_001_core");
+  EXPECT_THAT(core, testing::IsSupersetOf({"model.layers.1.mlp.router.weight", "model.layers.1.mlp.router.bias",
+                                           "model.layers.1.self_attn.sinks"}));
+  EXPECT_THAT(core, testing::Each(testing::Not(HasSubstr("experts"))));
+  EXPECT_THAT(
+      TensorNames(*packed, "layer_001_expert_2"),
+      ElementsAre("model.layers.1.mlp.experts.2.gate_up_proj_blocks",
+                  "model.layers.1.mlp.experts.2.gate_up_proj_scales", "model.layers.1.mlp.experts.2.gate_up_proj_bias",
+                  "model.layers.1.mlp.experts.2.down_proj_blocks", "model.layers.1.mlp.experts.2.down_proj_scales",
+                  "model.layers.1.mlp.experts.2.down_proj_bias"));
+}
+
 TEST(PackContract, Item10_ManifestSurvivesTheRoundTripAndUnknownPiecesAreErrors) {
   const TempFolder work;
   const Result<Packed> packed = PackAndOpen(MakeTestModel({.layers = 2, .experts = 2}), work);

@@ -65,44 +65,6 @@ void WriteGguf(const std::string& path, const std::string& type) {
   ASSERT_TRUE(WriteFileAtomically(path, gguf.Bytes()).ok());
 }
 
-std::string PartBytes(const Checkpoint& checkpoint, const TensorSlice& part) {
-  const File file = File::OpenRead(checkpoint.tensors.files()[static_cast<size_t>(part.file)].path).value();
-  std::string data(static_cast<size_t>(part.bytes), '\0');
-  EXPECT_TRUE(file.ReadAt(part.offset, {reinterpret_cast<uint8_t*>(data.data()), data.size()}).ok());
-  return data;
-}
-
-// The model reads the same from both: dimensions, pieces, formats, bytes.
-void ExpectSameModel(const std::string& one, const std::string& other) {
-  const Result<Checkpoint> a = OpenCheckpoint(one);
-  const Result<Checkpoint> b = OpenCheckpoint(other);
-  ASSERT_TRUE(a.ok()) << a.status().message();
-  ASSERT_TRUE(b.ok()) << b.status().message();
-  const Result<ModelLayout> from = ResolveModel(*a);
-  const Result<ModelLayout> to = ResolveModel(*b);
-  ASSERT_TRUE(from.ok()) << from.status().message();
-  ASSERT_TRUE(to.ok()) << to.status().message();
-  EXPECT_EQ(from->spec, to->spec);
-  ASSERT_EQ(from->pieces.size(), to->pieces.size());
-  for (size_t i = 0; i < from->pieces.size(); ++i) {
-    const PieceLayout& p = from->pieces[i];
-    const PieceLayout& q = to->pieces[i];
-    EXPECT_EQ(p.id, q.id);
-    ASSERT_EQ(p.parts.size(), q.parts.size()) << p.id;
-    ASSERT_EQ(p.weights.size(), q.weights.size()) << p.id;
-    for (size_t k = 0; k < p.parts.size(); ++k) {
-      EXPECT_EQ(p.parts[k].name, q.parts[k].name);
-      EXPECT_TRUE(PartBytes(*a, p.parts[k]) == PartBytes(*b, q.parts[k])) << p.parts[k].name;
-    }
-    for (size_t k = 0; k < p.weights.size(); ++k) {
-      EXPECT_EQ(p.weights[k].format, q.weights[k].format) << p.id;
-      EXPECT_EQ(p.weights[k].rows, q.weights[k].rows) << p.id;
-      EXPECT_EQ(p.weights[k].cols, q.weights[k].cols) << p.id;
-      EXPECT_EQ(p.weights[k].data, q.weights[k].data) << p.id;
-    }
-  }
-}
-
 TEST(GgufPack, EveryBlockTypeKeepsItsBytes) {
   for (const std::string type : {"F32", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
                                  "IQ4_NL", "IQ4_XS", "MXFP4"}) {

@@ -214,6 +214,46 @@ inline TestModel MakeTestModel(const TestShape& shape) {
   return model;
 }
 
+// A gpt_oss as published: two layers of three experts, their weights as blocks, gate and up of all experts in one
+// tensor.
+inline TestModel MakeGptOss() {
+  constexpr int64_t kExperts = 3, kDim = 64, kFfn = 96;
+  TestModel model;
+  model.config = ParseJson(R"({"model_type":"gpt_oss","vocab_size":97,"hidden_size":64,"num_hidden_layers":2,
+      "num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"intermediate_size":96,"num_local_experts":3,
+      "num_experts_per_tok":2,"rms_norm_eps":1e-5,"sliding_window":8,"max_position_embeddings":256,
+      "tie_word_embeddings":false,"quantization_config":{"quant_method":"mxfp4"}})",
+                           "config")
+                     .value();
+  model.Add("model.embed_tokens.weight", DType::kBF16, {97, kDim});
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string at = fmt::format("model.layers.{}.", layer);
+    const auto linear = [&](const std::string& name, int64_t rows, int64_t cols) {
+      model.Add(at + name + ".weight", DType::kBF16, {rows, cols});
+      model.Add(at + name + ".bias", DType::kBF16, {rows});
+    };
+    for (const char* const norm : {"input_layernorm", "post_attention_layernorm"}) {
+      model.Add(at + norm + ".weight", DType::kBF16, {kDim});
+    }
+    linear("self_attn.q_proj", 64, kDim);
+    linear("self_attn.k_proj", 32, kDim);
+    linear("self_attn.v_proj", 32, kDim);
+    linear("self_attn.o_proj", kDim, 64);
+    model.Add(at + "self_attn.sinks", DType::kBF16, {4});
+    linear("mlp.router", kExperts, kDim);
+    const auto blocks = [&](const std::string& name, int64_t rows, int64_t cols) {
+      model.Add(at + "mlp.experts." + name + "_blocks", DType::kU8, {kExperts, rows, cols / 32, 16});
+      model.Add(at + "mlp.experts." + name + "_scales", DType::kU8, {kExperts, rows, cols / 32});
+      model.Add(at + "mlp.experts." + name + "_bias", DType::kBF16, {kExperts, rows});
+    };
+    blocks("gate_up_proj", 2 * kFfn, kDim);
+    blocks("down_proj", kDim, kFfn);
+  }
+  model.Add("model.norm.weight", DType::kBF16, {kDim});
+  model.Add("lm_head.weight", DType::kBF16, {97, kDim});
+  return model;
+}
+
 // A folder whose files are links to files in memory: what a checkpoint looks like that never was on a drive.
 class MemoryFolder {
  public:
@@ -273,6 +313,44 @@ inline std::vector<std::string> Names(const std::map<std::string, std::string>& 
   std::vector<std::string> names;
   for (const auto& [name, text] : content) names.push_back(name);
   return names;
+}
+
+inline std::string PartBytes(const Checkpoint& checkpoint, const TensorSlice& part) {
+  const File file = File::OpenRead(checkpoint.tensors.files()[static_cast<size_t>(part.file)].path).value();
+  std::string data(static_cast<size_t>(part.bytes), '\0');
+  EXPECT_TRUE(file.ReadAt(part.offset, {reinterpret_cast<uint8_t*>(data.data()), data.size()}).ok());
+  return data;
+}
+
+// The model reads the same from both: dimensions, pieces, formats, bytes.
+inline void ExpectSameModel(const std::string& one, const std::string& other) {
+  const Result<Checkpoint> a = OpenCheckpoint(one);
+  const Result<Checkpoint> b = OpenCheckpoint(other);
+  ASSERT_TRUE(a.ok()) << a.status().message();
+  ASSERT_TRUE(b.ok()) << b.status().message();
+  const Result<ModelLayout> from = ResolveModel(*a);
+  const Result<ModelLayout> to = ResolveModel(*b);
+  ASSERT_TRUE(from.ok()) << from.status().message();
+  ASSERT_TRUE(to.ok()) << to.status().message();
+  EXPECT_EQ(from->spec, to->spec);
+  ASSERT_EQ(from->pieces.size(), to->pieces.size());
+  for (size_t i = 0; i < from->pieces.size(); ++i) {
+    const PieceLayout& p = from->pieces[i];
+    const PieceLayout& q = to->pieces[i];
+    EXPECT_EQ(p.id, q.id);
+    ASSERT_EQ(p.parts.size(), q.parts.size()) << p.id;
+    ASSERT_EQ(p.weights.size(), q.weights.size()) << p.id;
+    for (size_t k = 0; k < p.parts.size(); ++k) {
+      EXPECT_EQ(p.parts[k].name, q.parts[k].name);
+      EXPECT_TRUE(PartBytes(*a, p.parts[k]) == PartBytes(*b, q.parts[k])) << p.parts[k].name;
+    }
+    for (size_t k = 0; k < p.weights.size(); ++k) {
+      EXPECT_EQ(p.weights[k].format, q.weights[k].format) << p.id;
+      EXPECT_EQ(p.weights[k].rows, q.weights[k].rows) << p.id;
+      EXPECT_EQ(p.weights[k].cols, q.weights[k].cols) << p.id;
+      EXPECT_EQ(p.weights[k].data, q.weights[k].data) << p.id;
+    }
+  }
 }
 
 }  // namespace nunspark
