@@ -1,6 +1,7 @@
 // config.json: normalisation, quantisation entries and stop tokens, of any document that is JSON.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "base/check.h"
@@ -15,7 +16,9 @@ using namespace nunspark;
 void CheckSettings(const QuantSettings& settings) {
   CHECK(settings.bits >= 1 && settings.bits <= 8);
   CHECK(settings.group_size >= 1 && (settings.group_size & (settings.group_size - 1)) == 0);
-  CHECK(settings.mode == "affine");
+  const std::optional<QuantSettings> usual = DefaultSettings(settings.mode);
+  CHECK(usual.has_value());
+  CHECK(settings.mode == "affine" || settings == *usual);
 }
 
 }  // namespace
@@ -33,6 +36,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Result<QuantizationConfig> quantization = ParseQuantization(*config, "config.json");
   if (quantization.ok()) {
     CheckSettings(quantization->base);
+    for (const int64_t block : {quantization->fp8_block_rows, quantization->fp8_block_cols}) {
+      CHECK(block >= 1 && block <= 65535);
+    }
     for (const auto& [name, settings] : quantization->modules) {
       CHECK(quantization->present);
       if (settings.has_value()) CheckSettings(*settings);
