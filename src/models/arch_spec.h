@@ -247,6 +247,9 @@ struct ArchSpec {
 // Whether the table is complete: every role the block needs is there exactly once.
 constexpr bool Valid(const ArchSpec& spec);
 
+// Whether some layers may have a dense FFN.
+constexpr bool HasDenseFfn(const ArchSpec& spec);
+
 // Whether it can only draft for another model.
 constexpr bool IsDrafter(const ArchSpec& spec) { return spec.block.attention == Attention::kBorrowed; }
 
@@ -278,17 +281,21 @@ constexpr bool HasAll(const ArchSpec& spec, std::initializer_list<Role> roles, b
 
 }  // namespace internal
 
+constexpr bool HasDenseFfn(const ArchSpec& spec) { return internal::CountRole(spec, Role::kUp) > 0; }
+
 constexpr bool Valid(const ArchSpec& spec) {
   using internal::CountRole;
   using internal::HasAll;
   const BlockSpec& block = spec.block;
   if (spec.name.empty()) return false;
-  if (!HasAll(spec, {Role::kEmbed, Role::kFinalNorm, Role::kAttentionOut, Role::kUp, Role::kDown})) return false;
+  if (!HasAll(spec, {Role::kEmbed, Role::kFinalNorm, Role::kAttentionOut})) return false;
   if (CountRole(spec, Role::kHead) != 1 && !IsDrafter(spec)) return false;
   if (CountRole(spec, Role::kAttentionNorm) + CountRole(spec, Role::kPostAttentionNorm) == 0) return false;
   if (CountRole(spec, Role::kFfnNorm) + CountRole(spec, Role::kPostFfnNorm) == 0) return false;
   const bool xielu = block.activation == Activation::kXielu;
-  if (!HasAll(spec, {Role::kGate}, !xielu)) return false;
+  // Without dense roles every layer has experts.
+  const bool dense = block.ffn != Ffn::kMoe || HasDenseFfn(spec);
+  if (!HasAll(spec, {Role::kUp, Role::kDown}, dense) || !HasAll(spec, {Role::kGate}, dense && !xielu)) return false;
   if (!HasAll(spec, {Role::kXieluAlphaP, Role::kXieluAlphaN, Role::kXieluBeta, Role::kXieluEpsilon}, xielu))
     return false;
   const bool gqa = block.attention == Attention::kGqa;

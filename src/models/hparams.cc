@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/math.h"
 #include "models/arch_spec.h"
 #include "models/config_reader.h"
 
@@ -116,7 +117,9 @@ Status ReadFields(const ArchSpec& spec, const Json& config, std::string_view wha
     if (value.given) continue;
     const Json* const found = key.key.empty() ? nullptr : FindGiven(config, key.key);
     if (found == nullptr) {
-      if (value.value == 0) value.value = key.fallback;
+      // A window that is null is none; one that is not there is the type's usual one.
+      value.given = key.field == HParamField::kSlidingWindow && !key.key.empty() && config.Find(key.key) != nullptr;
+      if (value.value == 0 && !value.given) value.value = key.fallback;
       continue;
     }
     if (found->is_array() && MayDifferByLayer(key.field)) {
@@ -134,6 +137,37 @@ Status ReadFields(const ArchSpec& spec, const Json& config, std::string_view wha
     if (key.rule != ConfigRule::kRequired || values.given(key.field)) continue;
     if (IsGguf(config) && key.fallback != 0) continue;
     return DataLossError(fmt::format("{}: {} is missing", what, key.key));
+  }
+  return Status();
+}
+
+// Settings that other models have and that would change the numbers.
+Status RefuseUnknownMaths(const ArchSpec& spec, const Json& config, bool moe, std::string_view what) {
+  struct Neutral {
+    const char* key;
+    Json value;
+    bool of_experts;
+  };
+  const Neutral neutral[] = {{"scoring_func", "softmax", true},
+                             {"routed_scaling_factor", 1, true},
+                             {"n_group", 1, true},
+                             {"topk_group", 1, true},
+                             {"n_shared_experts", 0, true},
+                             {"first_k_dense_replace", 0, true},
+                             {"use_bidirectional_attention", false, false}};
+  for (const Neutral& setting : neutral) {
+    const Json* const found = FindGiven(config, setting.key);
+    if (found == nullptr || (setting.of_experts && !moe) || *found == setting.value) continue;
+    if (found->is_number() && setting.value.is_number() && found->as_double() == setting.value.as_double()) continue;
+    if (*found == Json("vision")) continue;  // images only
+    return UnsupportedError(fmt::format("{}: {} {} is not supported for {}", what, setting.key,
+                                        WriteJson(*found).substr(0, 60), spec.name));
+  }
+  for (const char* key : {"num_experts", "num_local_experts"}) {
+    const Json* const found = FindGiven(config, key);
+    if (spec.block.ffn != Ffn::kDense || found == nullptr || !found->is_int() || found->as_int() <= 1) continue;
+    return UnsupportedError(
+        fmt::format("{}: {} {}: {} with experts is not supported", what, key, found->as_int(), spec.name));
   }
   return Status();
 }
@@ -185,7 +219,13 @@ Status CheckDimensions(const ArchSpec& spec, const FieldValues& values, const HP
   for (const auto& [key, value] : positive) {
     if (value < 1) return DataLossError(fmt::format("{}: {}: expected a positive number, found {}", what, key, value));
   }
-  if (h.layers > 10000) return DataLossError(fmt::format("{}: num_hidden_layers: {} is absurd", what, h.layers));
+  if (h.layers > 10000) {
+    return DataLossError(fmt::format("{}: num_hidden_layers: expected at most 10000, found {}", what, h.layers));
+  }
+  if (values.whole(HParamField::kHeadDim) > 4096) {
+    return DataLossError(fmt::format("{}: head_dim: expected an even number up to 4096, found {}", what,
+                                     values.whole(HParamField::kHeadDim)));
+  }
   if (spec.block.attention == Attention::kMla) {
     const std::pair<std::string_view, int64_t> ranks[] = {{"kv_lora_rank", h.kv_rank},
                                                           {"qk_rope_head_dim", h.qk_rope_dim},
@@ -202,17 +242,20 @@ Status CheckDimensions(const ArchSpec& spec, const FieldValues& values, const HP
   }
   if (h.experts == 0) return Status();
   if (h.experts > 65536 || h.experts_per_token < 1 || h.experts_per_token > h.experts) {
-    return DataLossError(fmt::format("{}: expected 1 <= num_experts_per_tok <= num_experts <= 65536, found {} and {}",
-                                     what, h.experts_per_token, h.experts));
+    return DataLossError(
+        fmt::format("{}: experts: expected 1 <= experts per token <= experts <= 65536, found {} and {}", what,
+                    h.experts_per_token, h.experts));
   }
   if (h.expert_ffn_dim < 1) {
-    return DataLossError(fmt::format("{}: moe_intermediate_size: expected a positive number, found 0", what));
+    return DataLossError(fmt::format("{}: the experts' width: expected a positive number, found 0", what));
   }
   return Status();
 }
 
 Status CheckHeads(const HParams& h, std::string_view what) {
   for (const LayerShape& layer : h.layer) {
+    if (layer.ffn_dim < 1)
+      return DataLossError(fmt::format("{}: intermediate_size: expected a positive number, found 0", what));
     if (layer.kv_heads < 1 || h.heads % layer.kv_heads != 0) {
       return DataLossError(
           fmt::format("{}: num_attention_heads: expected a multiple of num_key_value_heads ({}), found {}", what,
@@ -226,15 +269,31 @@ Status CheckHeads(const HParams& h, std::string_view what) {
   return Status();
 }
 
+// Rotation stays within the head, and covers it where layers have heads of different width.
+Status CheckRotation(const HParams& h, std::string_view what) {
+  const int64_t width = h.layer.front().head_dim;
+  for (const LayerShape& layer : h.layer) {
+    const int64_t rotated = h.ropes[static_cast<size_t>(layer.rope)].rotary_dim;
+    if (rotated == layer.head_dim || (rotated < layer.head_dim && layer.head_dim == width)) continue;
+    return DataLossError(
+        fmt::format("{}: head_dim: layers of one type have heads of {} and {}", what, rotated, layer.head_dim));
+  }
+  return Status();
+}
+
 Status ReadMoeLayers(const ArchSpec& spec, const Json& config, std::string_view what, const FieldValues& values,
                      HParams& h) {
   if (h.experts == 0) return Status();
-  const int64_t step = std::max<int64_t>(values.whole(HParamField::kSparseStep), 0);
-  if (spec.block.ffn == Ffn::kMoe && step < 1) {
+  if (spec.block.ffn == Ffn::kDenseAndMoe || !HasDenseFfn(spec)) {
+    for (LayerShape& layer : h.layer) layer.moe = true;
+    return Status();
+  }
+  const int64_t step = values.whole(HParamField::kSparseStep);
+  if (step < 1) {
     return DataLossError(fmt::format("{}: decoder_sparse_step: expected at least 1, found 0", what));
   }
   for (int64_t layer = 0; layer < h.layers; ++layer) {
-    h.layer[static_cast<size_t>(layer)].moe = spec.block.ffn == Ffn::kDenseAndMoe || (layer + 1) % step == 0;
+    h.layer[static_cast<size_t>(layer)].moe = (layer + 1) % step == 0;
   }
   const Json* const dense = FindGiven(config, "mlp_only_layers");
   if (dense == nullptr) return Status();
@@ -289,6 +348,8 @@ Result<std::vector<bool>> ReadWindows(const ArchSpec& spec, const Json& config, 
       case Window::kAlternating: slides = layer % 2 == 0; break;
     }
     const size_t i = static_cast<size_t>(layer);
+    // Gemma 4 ends with a full layer, whatever the pattern.
+    if (spec.block.rope_config == RopeConfig::kByLayerType && layer + 1 == h.layers) slides = false;
     sliding[i] = types ? (*types)[i] : slides;
     if (sliding[i]) h.layer[i].window = window;
   }
@@ -353,9 +414,12 @@ Status ShareKv(const FieldValues& values, const std::vector<bool>& sliding, std:
 }
 
 // transformers since 5.15 writes what differs from layer to layer as {"5": {"head_dim": 512, ...}}.
-Status ReadPerLayerConfig(const Json& config, std::string_view what, HParams& h) {
+Status ReadPerLayerConfig(const ArchSpec& spec, const Json& config, std::string_view what, HParams& h) {
   const Json* const overrides = FindGiven(config, "per_layer_config");
   if (overrides == nullptr) return Status();
+  if (spec.block.rope_config != RopeConfig::kByLayerType) {
+    return UnsupportedError(fmt::format("{}: per_layer_config is not supported for {}", what, spec.name));
+  }
   if (!overrides->is_object()) return WrongValue(what, "per_layer_config", "an object", *overrides);
   for (const auto& [key, entry] : overrides->as_object()) {
     int64_t layer = -1;
@@ -369,7 +433,8 @@ Status ReadPerLayerConfig(const Json& config, std::string_view what, HParams& h)
       if (name == "head_dim") member = &LayerShape::head_dim;
       if (name == "num_key_value_heads") member = &LayerShape::kv_heads;
       if (name == "intermediate_size") member = &LayerShape::ffn_dim;
-      if (member == nullptr && value != Json(h.heads)) {
+      const bool same_heads = name == "num_attention_heads" && value == Json(h.heads);
+      if (member == nullptr && !same_heads) {
         return UnsupportedError(fmt::format("{}: per_layer_config.{}.{}: {} cannot differ by layer for this model type",
                                             what, key, name.substr(0, 60), WriteJson(value).substr(0, 60)));
       }
@@ -408,14 +473,15 @@ Status ReadLayers(const ArchSpec& spec, const Json& config, std::string_view wha
     layer.value_is_key = true;
     if (values.whole(HParamField::kGlobalKvHeads) > 0) layer.kv_heads = values.whole(HParamField::kGlobalKvHeads);
   }
-  RETURN_IF_ERROR(ReadPerLayerConfig(config, what, h));
+  RETURN_IF_ERROR(ReadPerLayerConfig(spec, config, what, h));
   if (IsDrafter(spec)) {
     for (LayerShape& layer : h.layer) layer.kv_layer = -1;
   } else {
     RETURN_IF_ERROR(ShareKv(values, sliding, what, h));
   }
   RETURN_IF_ERROR(CheckHeads(h, what));
-  return ReadRopes(spec, config, what, values, sliding, h);
+  RETURN_IF_ERROR(ReadRopes(spec, config, what, values, sliding, h));
+  return mla ? Status() : CheckRotation(h, what);
 }
 
 template <typename Value>
@@ -476,10 +542,13 @@ Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::strin
   h.norm_offset = values.real(HParamField::kNormPlusOne);
   h.max_positions = values.whole(HParamField::kMaxPositions);
   h.tied = values.flag(HParamField::kTied);
-  h.attention_bias = values.flag(HParamField::kAttentionBias);
-  h.attention_out_bias = values.flag(HParamField::kAttentionOutBias);
-  h.mlp_bias = values.flag(HParamField::kMlpBias);
-  h.bias_by_presence = IsGguf(config);
+  const bool gguf = IsGguf(config);  // whose flags are derived from some of the tensors
+  const auto bias = [&](HParamField field) {
+    return values.given(field) && !gguf ? std::optional(values.flag(field)) : std::nullopt;
+  };
+  h.attention_bias = bias(HParamField::kAttentionBias);
+  h.attention_out_bias = bias(HParamField::kAttentionOutBias);
+  h.mlp_bias = bias(HParamField::kMlpBias);
   h.qk_norm = values.flag(HParamField::kQkNorm);
   h.rope_interleaved = values.given(HParamField::kRopeInterleaved) ? values.flag(HParamField::kRopeInterleaved)
                                                                    : spec.block.rope == RopeForm::kPairs;
@@ -492,6 +561,7 @@ Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::strin
   h.value_dim = values.whole(HParamField::kValueDim);
   const bool moe =
       spec.block.ffn == Ffn::kMoe || (spec.block.ffn == Ffn::kDenseAndMoe && values.flag(HParamField::kMoeEnabled));
+  RETURN_IF_ERROR(RefuseUnknownMaths(spec, flat, moe, what));
   if (moe) {
     h.experts = values.whole(HParamField::kExperts);
     h.experts_per_token = values.whole(HParamField::kExpertsPerToken);
@@ -511,10 +581,17 @@ Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::strin
   RETURN_IF_ERROR(ReadLayers(spec, flat, what, values, h));
   // The one kind whose max_position_embeddings is the length before stretching.
   if (h.ropes.front().kind == RopeKind::kDynamic) {
-    h.max_positions = static_cast<int64_t>(static_cast<double>(h.max_positions) * h.ropes.front().factor);
+    h.max_positions =
+        static_cast<int64_t>(std::min(static_cast<double>(h.max_positions) * h.ropes.front().factor, kMaxDimension));
   }
   const double scalar = values.real(HParamField::kQueryScalar);
   h.attention_scale = 1 / std::sqrt(scalar > 0 ? scalar : static_cast<double>(h.layer.front().head_dim));
+  const RopeParams& rope = h.ropes.front();
+  if (spec.block.attention == Attention::kMla && rope.kind != RopeKind::kDefault && rope.mscale_all_dim > 0) {
+    // As in the authors' code: stretched contexts sharpen the scores, beside the factor on cosines and sines.
+    const double mscale = rope.factor <= 1 ? 1 : 0.1 * rope.mscale_all_dim * Log(rope.factor) + 1;
+    h.attention_scale *= mscale * mscale;
+  }
   return h;
 }
 

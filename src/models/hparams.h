@@ -133,10 +133,10 @@ struct HParams {
   double norm_offset = 0;     // norms multiply by (weight + offset)
   int64_t max_positions = 0;  // context length as trained or extended; 0 = not stated
   bool tied = false;          // the embedding is also the head
-  bool attention_bias = false;
-  bool attention_out_bias = false;
-  bool mlp_bias = false;
-  bool bias_by_presence = false;  // GGUF: the tensors that are there tell
+  // nullopt: the configuration does not say, the tensors that are there tell.
+  std::optional<bool> attention_bias;
+  std::optional<bool> attention_out_bias;
+  std::optional<bool> mlp_bias;
   bool qk_norm = true;
   bool rope_interleaved = false;
   double attention_scale = 1;

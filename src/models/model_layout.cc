@@ -1,6 +1,7 @@
 #include "models/model_layout.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -140,7 +141,8 @@ class Resolver {
     return split != nullptr && HasModule(tensors_, NameOf(*split, layer).stored);
   }
 
-  bool BiasExpected(const TensorSpec& spec) const {
+  // nullopt: the tensors that are there tell.
+  std::optional<bool> BiasExpected(const TensorSpec& spec) const {
     switch (spec.bias) {
       case Bias::kNever: return false;
       case Bias::kAlways: return true;
@@ -151,15 +153,20 @@ class Resolver {
     return false;
   }
 
-  // Whether the weight has an additive bias: as the type and its configuration say; in GGUF the file tells.
+  // Whether the weight has an additive bias: as the type and its configuration say.
   Result<bool> HasBias(const TensorSpec& spec, const ModuleName& name, const StoredMatrix& matrix) const {
     const bool there = matrix.bias.tensor != nullptr;
-    if (h_.bias_by_presence && spec.bias != Bias::kNever) return there;
-    if (BiasExpected(spec) && !there) {
+    const bool expected = BiasExpected(spec).value_or(there);
+    if (there && !expected) {
+      return DataLossError(fmt::format("{}: tensor {} is there, but {} has no bias at that place{}", checkpoint_.folder,
+                                       matrix.bias.tensor->name, layout_.spec->name,
+                                       spec.bias == Bias::kNever ? "" : " by its configuration"));
+    }
+    if (expected && !there) {
       return NotFoundError(fmt::format("{}: tensor {}.bias is missing; {} needs it", checkpoint_.folder, name.stored,
                                        layout_.spec->name));
     }
-    return BiasExpected(spec);
+    return expected;
   }
 
   // ---- names
@@ -336,6 +343,21 @@ class Resolver {
         const MatrixRequest request{.experts = stacked ? h_.experts : 0, .bare_order = names.bare_order};
         RETURN_IF_ERROR(AddMatrix(members, modules[i], layer, fused, request, stacked ? expert : -1, piece));
       }
+      RETURN_IF_ERROR(CheckAlike(layout_.pieces[layout_.pieces.size() - 1 - static_cast<size_t>(expert)], piece));
+    }
+    return Status();
+  }
+
+  // The forward pass looks the weights of a layer's experts up once for all of them.
+  Status CheckAlike(const PieceLayout& first, const PieceLayout& piece) const {
+    for (size_t i = 0; i < first.weights.size(); ++i) {
+      if (piece.weights[i] == first.weights[i]) continue;
+      const auto name = [&](const PieceLayout& of) { return of.parts[static_cast<size_t>(of.weights[i].data)].name; };
+      return UnsupportedError(
+          fmt::format("{}: tensor {} is stored otherwise than {} ({}, {}): experts of a layer must "
+                      "be alike",
+                      checkpoint_.folder, name(piece), name(first), FormatName(piece.weights[i].format),
+                      FormatName(first.weights[i].format)));
     }
     return Status();
   }

@@ -40,6 +40,8 @@ struct WeightUse {
   int64_t row_begin = 0;  // row n is the stored row row_begin + n * row_step
   int64_t row_step = 1;
   int64_t stored_rows = 0;  // 0: rows
+
+  friend bool operator==(const WeightUse&, const WeightUse&) = default;
 };
 
 // kRowTable: per-layer embeddings, whose rows are read on demand.

@@ -65,6 +65,7 @@ double YarnAttentionFactor(const RopeParams& p) {
 
 RopeTable::RopeTable(const RopeParams& params) : params_(params) {
   Frequencies(params.theta, params.short_factor, inverse_frequencies_);
+  stretched_.reserve(inverse_frequencies_.size());
   if (params.kind == RopeKind::kYarn) attention_factor_ = static_cast<float>(YarnAttentionFactor(params));
   if (params.kind == RopeKind::kLongRope) {
     attention_factor_ = static_cast<float>(LongRopeAttentionFactor(params));

@@ -23,6 +23,9 @@ constexpr NamedKind kKinds[] = {
     {"mrope", RopeKind::kDefault},  // of text alone, all three positions are one
 };
 
+// Far beyond any length, factor or frequency ratio; whole numbers up to it are exact.
+constexpr double kMaxNumber = 1 << 28;
+
 // What the definition of one rope needs besides its own object.
 struct RopeContext {
   std::string what;  // "config.json: rope_scaling"
@@ -35,8 +38,8 @@ struct RopeContext {
 Status ReadNumber(const Json& object, std::string_view key, const RopeContext& context, double& value) {
   const Json* const found = FindGiven(object, key);
   if (found == nullptr) return Status();
-  if (!found->is_number() || !std::isfinite(found->as_double()) || found->as_double() < 0) {
-    return WrongValue(context.what, key, "a number >= 0", *found);
+  if (!found->is_number() || !(found->as_double() >= 0 && found->as_double() <= kMaxNumber)) {
+    return WrongValue(context.what, key, "a number from 0 to 2^28", *found);
   }
   value = found->as_double();
   return Status();
@@ -165,8 +168,8 @@ Result<RopeParams> ReadRope(const Json* object, const RopeContext& context) {
 }
 
 Result<int64_t> RotaryDim(int64_t head_dim, double share, std::string_view what) {
-  const int64_t dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
-  if (share > 1 || dim < 2 || dim % 2 != 0) {
+  const int64_t dim = share <= 1 ? static_cast<int64_t>(static_cast<double>(head_dim) * share) : 0;
+  if (dim < 2 || dim % 2 != 0) {
     return WrongValue(what, "partial_rotary_factor",
                       fmt::format("a share of head_dim ({}) that is a positive even number", head_dim), Json(share));
   }

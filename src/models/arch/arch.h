@@ -106,7 +106,7 @@ constexpr ConfigKey Required(std::string_view key, HParamField field, double ggu
 constexpr ConfigKey Optional(std::string_view key, HParamField field, double fallback = 0) {
   return {key, field, ConfigRule::kDefault, fallback};
 }
-// No key: what the type's definition fixes.
+// No key: what the type's definition fixes, or what stands in where an optional key before it is absent.
 constexpr ConfigKey Fixed(HParamField field, double value) { return {"", field, ConfigRule::kDefault, value}; }
 
 // What every decoder's config.json says.
@@ -122,11 +122,6 @@ inline constexpr std::array kDecoderConfig{
     Optional("tie_word_embeddings", HParamField::kTied),
     Optional("max_position_embeddings", HParamField::kMaxPositions),
     Optional("rope_traditional", HParamField::kRopeInterleaved),
-};
-
-inline constexpr std::array kExpertConfig{
-    Required("num_experts_per_tok", HParamField::kExpertsPerToken),
-    Optional("decoder_sparse_step", HParamField::kSparseStep, 1),
 };
 
 // Sliding windows as Qwen models say them.

@@ -20,12 +20,12 @@ inline constexpr std::array kGemma4Config{
     Optional("rms_norm_eps", HParamField::kRmsEpsilon, 1e-6),
     Optional("max_position_embeddings", HParamField::kMaxPositions, 131072),
     Optional("sliding_window", HParamField::kSlidingWindow, 512),
-    Optional("sliding_window_pattern", HParamField::kWindowPattern, 5),
+    Optional("sliding_window_pattern", HParamField::kWindowPattern, 6),
     Optional("final_logit_softcapping", HParamField::kLogitSoftcap),
     Optional("attention_k_eq_v", HParamField::kValueIsKey),
     Optional("num_kv_shared_layers", HParamField::kKvSharedLayers),
     Optional("use_double_wide_mlp", HParamField::kDoubleWideMlp),
-    Optional("hidden_size_per_layer_input", HParamField::kPerLayerDim),
+    Optional("hidden_size_per_layer_input", HParamField::kPerLayerDim, 256),
     Optional("vocab_size_per_layer_input", HParamField::kPerLayerVocab, 262144),
     Optional("enable_moe_block", HParamField::kMoeEnabled),
     Optional("num_experts", HParamField::kExperts),
@@ -33,6 +33,7 @@ inline constexpr std::array kGemma4Config{
     Optional("num_experts_per_tok", HParamField::kExpertsPerToken),
     Optional("moe_intermediate_size", HParamField::kExpertFfnDim),
     Optional("rope_theta", HParamField::kRopeTheta, 1e6),
+    Optional("rope_traditional", HParamField::kRopeInterleaved),
     Optional("tie_word_embeddings", HParamField::kTied, 1),
     Fixed(HParamField::kQueryScalar, 1),  // scores are not scaled: queries and keys are normed
 };

@@ -7,7 +7,7 @@ using namespace arch;  // NOLINT: the folder's own vocabulary
 
 constexpr auto kConfig = Join(kDecoderConfig, std::array{
                                                   Optional("rope_theta", HParamField::kRopeTheta, 10000),
-                                                  Optional("sliding_window", HParamField::kSlidingWindow),
+                                                  Optional("sliding_window", HParamField::kSlidingWindow, 4096),
                                               });
 
 constexpr auto kTensors = PlainTensors(Bias::kNever, Bias::kNever, Bias::kNever);

@@ -5,18 +5,18 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr auto kConfig = Join(kDecoderConfig, kExpertConfig,
-                              std::array{
-                                  Optional("rope_theta", HParamField::kRopeTheta, 1000000),
-                                  Optional("sliding_window", HParamField::kSlidingWindow),
-                                  Required("num_local_experts", HParamField::kExperts),
-                                  // Experts are as wide as intermediate_size says.
-                                  Required("intermediate_size", HParamField::kExpertFfnDim),
-                                  Fixed(HParamField::kNormTopK, 1),
-                              });
+constexpr auto kConfig = Join(kDecoderConfig, std::array{
+                                                  Optional("rope_theta", HParamField::kRopeTheta, 1000000),
+                                                  Optional("sliding_window", HParamField::kSlidingWindow),
+                                                  Required("num_local_experts", HParamField::kExperts),
+                                                  Required("num_experts_per_tok", HParamField::kExpertsPerToken),
+                                                  // Experts are as wide as intermediate_size says.
+                                                  Required("intermediate_size", HParamField::kExpertFfnDim),
+                                                  Fixed(HParamField::kNormTopK, 1),
+                                              });
 
 constexpr auto kTensors =
-    Join(kEmbed, kAttentionNorm, Projections(), AttentionOut(), kFfnNorm, GatedFfn(),
+    Join(kEmbed, kAttentionNorm, Projections(), AttentionOut(), kFfnNorm,
          std::array{In(Place::kMoeFfn, Linear(Role::kRouter, "block_sparse_moe.gate", Dim::kExperts, Dim::kModel))},
          Experts(), kEnds);
 constexpr ExpertNames kExperts[] = {

@@ -5,12 +5,14 @@ namespace {
 
 using namespace arch;  // NOLINT: the folder's own vocabulary
 
-constexpr auto kConfig = Join(kDecoderConfig, kExpertConfig, kWindowConfig,
+constexpr auto kConfig = Join(kDecoderConfig, kWindowConfig,
                               std::array{
                                   Required("rope_theta", HParamField::kRopeTheta),
                                   Required("max_position_embeddings", HParamField::kMaxPositions),
                                   Optional("attention_bias", HParamField::kAttentionBias),
                                   Required("num_experts", HParamField::kExperts),
+                                  Required("num_experts_per_tok", HParamField::kExpertsPerToken),
+                                  Optional("decoder_sparse_step", HParamField::kSparseStep, 1),
                                   Required("moe_intermediate_size", HParamField::kExpertFfnDim),
                                   Required("norm_topk_prob", HParamField::kNormTopK, 1),
                               });

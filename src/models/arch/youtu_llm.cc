@@ -7,6 +7,7 @@ using namespace arch;  // NOLINT: the folder's own vocabulary
 
 constexpr auto kConfig = Join(kDecoderConfig, std::array{
                                                   Optional("rope_theta", HParamField::kRopeTheta, 1600000),
+                                                  Optional("rope_interleave", HParamField::kRopeInterleaved),
                                                   Optional("kv_lora_rank", HParamField::kKvRank, 512),
                                                   Optional("q_lora_rank", HParamField::kQueryRank),
                                                   Optional("qk_rope_head_dim", HParamField::kQkRopeDim, 64),
