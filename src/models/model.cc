@@ -209,16 +209,16 @@ const float* Model::NormOr(const WeightUse& weight, const Lease& lease, const fl
 }
 
 void Model::Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out) {
-  NormRows(VectorOf(weight, lease), weight.cols, x, rows, out);
+  NormRows(VectorOf(weight, lease), weight.cols, hparams().rms_epsilon, x, rows, out);
 }
 
 // weight.data == nullptr: norm without weight.
-void Model::NormRows(const FloatVector& weight, int64_t size, const float* x, int64_t rows, float* out) {
-  const float epsilon = static_cast<float>(hparams().rms_epsilon);
+void Model::NormRows(const FloatVector& weight, int64_t size, double epsilon, const float* x, int64_t rows,
+                     float* out) {
   const float offset = static_cast<float>(hparams().norm_offset);
   pool_.ParallelFor(rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      kernels_.rms_norm(x + r * size, weight, offset, epsilon, size, out + r * size);
+      kernels_.rms_norm(x + r * size, weight, offset, static_cast<float>(epsilon), size, out + r * size);
     }
   });
 }

@@ -81,7 +81,7 @@ class Model {
   void FillRope(const Batch& batch);
   const float* NormOr(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
-  void NormRows(const FloatVector& weight, int64_t size, const float* x, int64_t rows, float* out);
+  void NormRows(const FloatVector& weight, int64_t size, double epsilon, const float* x, int64_t rows, float* out);
   void Project(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* y);
 
   const ModelLayout& layout_;

@@ -6,6 +6,13 @@
 #include "models/model_scratch.h"
 
 namespace nunspark {
+namespace {
+
+// Norms of the low-rank projections take the default of their class, not rms_norm_eps (transformers,
+// models/deepseek_v3/modeling_deepseek_v3.py, which Youtu's inherits).
+constexpr double kLatentEpsilon = 1e-6;
+
+}  // namespace
 
 void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
   switch (layout_.spec->block.attention) {
@@ -33,7 +40,7 @@ void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Bat
       Project(plan.value, core, in, rows, s.value);
     }
     if (layout_.spec->block.value_norm == ValueNorm::kPerHead) {
-      NormRows({}, dim, s.value, rows * plan.shape.kv_heads, s.value);
+      NormRows({}, dim, h.rms_epsilon, s.value, rows * plan.shape.kv_heads, s.value);
     }
   }
   if (!norm_last) NormHeads(plan, core, rows);
@@ -71,14 +78,14 @@ void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batc
 
   if (Has(plan.query_a)) {
     Project(plan.query_a, core, in, rows, s.value);  // [rows, query_rank]
-    Norm(plan.query_a_norm, core, s.value, rows, s.value);
+    NormRows(VectorOf(plan.query_a_norm, core), h.query_rank, kLatentEpsilon, s.value, rows, s.value);
     Project(plan.query_b, core, s.value, rows, s.query);  // [rows, heads * (nope + rope)]
   } else {
     Project(plan.query, core, in, rows, s.query);
   }
   Project(plan.kv_a, core, in, rows, s.key);  // [rows, kv_rank + rope]
   const FloatVector norm = VectorOf(plan.kv_a_norm, core);
-  for (int64_t r = 0; r < rows; ++r) NormRows(norm, rank, s.key + r * latent, 1, s.key + r * latent);
+  for (int64_t r = 0; r < rows; ++r) NormRows(norm, rank, kLatentEpsilon, s.key + r * latent, 1, s.key + r * latent);
   Rotate(plan, rows, h.heads, plan.shape.head_dim, h.qk_nope_dim, s.query);
   Rotate(plan, rows, 1, latent, rank, s.key);
   for (int64_t r = 0; r < rows; ++r) {

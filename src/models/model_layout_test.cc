@@ -205,6 +205,39 @@ TEST(ModelLayout, FindsRowsOfAFusedMatrix) {
   ExpectRefused(fake, StatusCode::kDataLoss, {"qkv_proj.weight", "[128, 64]", "[96, 64]"});
 }
 
+TEST(ModelLayout, RefusesABiasThatTheConfigurationDenies) {
+  FakeCheckpoint fake;
+  fake.Add("model.layers.1.self_attn.q_proj.bias", {kDim});
+  for (const char* name : {"k_proj", "v_proj"})
+    fake.Add(std::string("model.layers.1.self_attn.") + name + ".bias", {kKv});
+  fake.Add("model.layers.1.self_attn.o_proj.bias", {kDim});
+  EXPECT_GE(FindWeight(fake.Resolve().value().pieces[2], Role::kQuery)->bias, 0);  // not said: the tensors tell
+  fake.config().Set("attention_bias", false);
+  ExpectRefused(fake, StatusCode::kDataLoss, {"model.layers.1.self_attn.q_proj.bias", "configuration"});
+}
+
+TEST(ModelLayout, RefusesExpertsThatAreNotAlike) {
+  for (const int different : {0, 1}) {
+    FakeCheckpoint fake;
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, Json>>{
+             {"model_type", "mixtral"}, {"num_local_experts", 2}, {"num_experts_per_tok", 1}}) {
+      fake.config().Set(key, value);
+    }
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::string moe = "model.layers." + std::to_string(layer) + ".block_sparse_moe.";
+      fake.Add(moe + "gate.weight", {2, kDim});
+      for (int expert = 0; expert < 2; ++expert) {
+        const DType dtype = layer == 1 && expert == different ? DType::kF32 : DType::kBF16;
+        const std::string one = moe + "experts." + std::to_string(expert);
+        fake.Add(one + ".w1.weight", {kFfn, kDim});
+        fake.Add(one + ".w3.weight", {kFfn, kDim});
+        fake.Add(one + ".w2.weight", {kDim, kFfn}, dtype);
+      }
+    }
+    ExpectRefused(fake, StatusCode::kUnsupported, {"layers.1", "experts.0.w2", "experts.1.w2", "f32", "bf16"});
+  }
+}
+
 TEST(ModelLayout, SaysWhenItIsNoModelAtAll) {
   FakeCheckpoint fake;
   fake.Remove("model.embed_tokens.weight");
