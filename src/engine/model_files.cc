@@ -112,7 +112,8 @@ Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) co
   std::string output;
   text::TemplateError error;
   // As text, not as a tree: integers of any size stay exact.
-  if (!template_->RenderJsonText(context_json, text::LocalTimeNow(), &output, &error, {}, special_tokens_)) {
+  const text::RenderLimits limits = text::RenderLimits::ForContext(context_json.size());
+  if (!template_->RenderJsonText(context_json, text::LocalTimeNow(), &output, &error, limits, special_tokens_)) {
     return InvalidArgumentError(fmt::format("chat template: {}: {}", error.type, error.message));
   }
   return output;

@@ -14,10 +14,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import warnings
 
 from jinja_reference import environment, render
+from processor_time import processor_seconds
 
 warnings.simplefilter("ignore")
 
@@ -356,7 +356,7 @@ class Generator:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", required=True, help="nunspark, or any program that speaks chat-format's lines")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=60, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sweep", action="store_true")
     arguments = parser.parse_args()
@@ -368,8 +368,7 @@ def main():
         comparison.check(list(sweeps()))
         print(f"sweeps: {comparison.count} templates, {comparison.differences} differences")
     generator = Generator(arguments.seed)
-    end = time.time() + arguments.seconds
-    while time.time() < end:
+    while processor_seconds(comparison.ours.process) < arguments.seconds:
         comparison.check([generator.template() for _ in range(100)])
     print(f"{comparison.count} templates, {comparison.differences} unexplained differences")
     for reason, count in sorted(comparison.reasons.items()):

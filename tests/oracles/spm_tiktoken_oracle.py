@@ -2,7 +2,7 @@
 """Compares `nunspark tokenize` with the `sentencepiece` and `tiktoken` libraries on models made on the spot.
 
     pip install sentencepiece tiktoken tokenizers
-    tests/oracles/spm_tiktoken_oracle.py --command "build/release/nunspark tokenize" --text FILE [--cases 1500]
+    tests/oracles/spm_tiktoken_oracle.py --command "build/release/nunspark tokenize" --text FILE [--cases 1500] [--seconds 600]
 
 FILE is any text of some 100 KB; models are trained on it in a temporary folder. Prints each difference; exits 1 when
 there was one. For development and CI only.
@@ -18,6 +18,7 @@ import sentencepiece
 import tiktoken
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from processor_time import processor_seconds  # noqa: E402
 from tokenizer_oracle import Subject, random_text  # noqa: E402
 
 KINDS = {
@@ -86,18 +87,22 @@ def main():
     parser.add_argument("--command", required=True)
     parser.add_argument("--text", required=True)
     parser.add_argument("--cases", type=int, default=1500)
+    parser.add_argument("--seconds", type=float, default=0, help="of processor time; new models are made until then, at least once")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rng = random.Random(args.seed)
     with open(args.text, encoding="utf-8", errors="replace") as file:
         lines = [line for line in file.read().split("\n") if line.strip()]
-    rng.shuffle(lines)
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/text", "w", encoding="utf-8") as file:
-            file.write("\n".join(lines[:6000]))
-        problems = sentencepiece_differences(args.command, folder, lines, rng, args.cases)
-        problems += tiktoken_differences(args.command, folder, lines, rng, args.cases)
-    print(f"{problems} differences")
+    problems = rounds = 0
+    while rounds == 0 or (processor_seconds() < args.seconds and problems == 0):
+        rng.shuffle(lines)
+        with tempfile.TemporaryDirectory() as folder:
+            with open(f"{folder}/text", "w", encoding="utf-8") as file:
+                file.write("\n".join(lines[:6000]))
+            problems += sentencepiece_differences(args.command, folder, lines, rng, args.cases)
+            problems += tiktoken_differences(args.command, folder, lines, rng, args.cases)
+        rounds += 1
+    print(f"{rounds} rounds, {processor_seconds():.0f} s of processor time, {problems} differences")
     sys.exit(1 if problems else 0)
 
 

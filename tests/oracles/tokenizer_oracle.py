@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from processor_time import processor_seconds
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
@@ -341,7 +343,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("files", nargs="+")
     parser.add_argument("--command", required=True)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=60, help="of processor time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--npm", metavar="FOLDER", help="compare with the npm package installed there")
     parser.add_argument("--keep", help="a folder for the tokenizers and texts that differ")
@@ -356,16 +358,15 @@ def main():
         opener = gzip.open if path.endswith(".gz") else open
         with opener(path, "rt", encoding="utf-8") as file:
             sources.append((path, json.load(file)))
-    end = time.time() + args.seconds
     problems = pipelines = 0
     for path, data in sources:
         problems += run(args.command, data, path, rng, 200, args.keep)
     small = [(p, d) for p, d in sources if len(d["model"]["vocab"]) < 20000]
-    while small and time.time() < end and problems < 10:
+    while small and processor_seconds(NpmReference.process) < args.seconds and problems < 10:
         path, data = rng.choice(small)
         problems += run(args.command, vary(rng, data), path, rng, 25, args.keep)
         pipelines += 1
-    print(f"{pipelines} random pipelines, {problems} differences")
+    print(f"{pipelines} random pipelines, {processor_seconds(NpmReference.process):.0f} s of processor time, {problems} differences")
     sys.exit(1 if problems else 0)
 
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <unordered_map>
 
+#include "text/chat/text_search.h"
 #include "text/chat/unicode.h"
 
 namespace nunspark::text::jinja {
@@ -199,13 +200,16 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
   return lines;
 }
 
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to, int64_t count) {
+std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to, int64_t count,
+                       int64_t* replaced) {
   std::string out;
   if (count < 0) count = INT64_MAX;
+  *replaced = 0;
   if (from.empty()) {
     // Between all characters, and at both ends.
     for (size_t i = 0; i <= text.size();) {
       if (count-- > 0) out += to;
+      ++*replaced;
       if (i == text.size()) break;
       const size_t begin = i;
       NextCodePoint(text, &i);
@@ -215,10 +219,11 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
   }
   size_t begin = 0;
   for (; count > 0; --count) {
-    const size_t at = text.find(from, begin);
+    const size_t at = FindFirst(text, from, begin);
     if (at == std::string_view::npos) break;
     out += text.substr(begin, at - begin);
     out += to;
+    ++*replaced;
     begin = at + from.size();
   }
   return out += text.substr(begin);

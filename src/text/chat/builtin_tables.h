@@ -58,7 +58,8 @@ Value IgnoreCase(Runtime& runtime, const Value& value);
 // str.split() without separator: runs of white space separate.
 std::vector<std::string_view> SplitWhitespace(std::string_view text);
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
-std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to, int64_t count);
+std::string ReplaceAll(std::string_view text, std::string_view from, std::string_view to, int64_t count,
+                       int64_t* replaced);
 
 // textwrap.wrap of one line (text_wrap.cc).
 struct WrapStyle {

@@ -69,6 +69,10 @@ Value Runtime::InvokeBuiltin(const Builtin& builtin, Value self, Arguments argum
   Call call;
   call.self = std::move(self);
   if (!Bind(*this, builtin, arguments, &call)) return Value::Failed();
+  // Whatever it does with its texts, it may read all of them.
+  size_t bytes = call.self.is_string() ? Text(call.self).size() : 0;
+  for (const Value& argument : call.args) bytes += argument.is_string() ? Text(argument).size() : 0;
+  if (!StepBytes(bytes * static_cast<size_t>(builtin.price))) return Value::Failed();
   return builtin.call(*this, call);
 }
 

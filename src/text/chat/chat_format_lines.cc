@@ -90,7 +90,7 @@ const ParsedTemplate* ChatFormatLines::Impl::Choose(jinja::Runtime& runtime, con
 }
 
 std::string ChatFormatLines::Impl::Answer(std::string_view line) {
-  jinja::Runtime runtime({}, now);
+  jinja::Runtime runtime(RenderLimits::ForContext(line.size()), now);
   const jinja::Value request = jinja::ParseJsonValue(runtime, line);
   if (request.failed()) return ErrorLine(runtime.error());
   const jinja::Value* context = request.is_dict() ? request.as<jinja::DictObject>().FindText("context") : nullptr;

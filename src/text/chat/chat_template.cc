@@ -8,6 +8,17 @@
 
 namespace nunspark::text {
 
+RenderLimits RenderLimits::ForContext(size_t context_bytes) {
+  // A template reads each byte of a message some ten times, and output is no longer than its input several times over.
+  constexpr int64_t kStepsPerByte = 64;
+  constexpr int64_t kOutputPerByte = 8;
+  const auto bytes = static_cast<int64_t>(context_bytes);
+  RenderLimits limits;
+  limits.steps += kStepsPerByte * bytes;
+  limits.output_bytes += kOutputPerByte * bytes;
+  return limits;
+}
+
 struct ChatTemplate::Impl {
   std::unique_ptr<jinja::Template> tree;
 };

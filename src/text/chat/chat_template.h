@@ -33,10 +33,14 @@ struct TemplateError {
 };
 
 struct RenderLimits {
-  int64_t steps = 20'000'000;        // evaluated nodes, and one for each 16 bytes of text made or read
+  int64_t steps = 4'000'000;         // evaluated nodes, and one for each 4 bytes of text made or read
   int depth = 200;                   // nested calls; nested expressions, blocks and data: 8 times as deep
-  int64_t output_bytes = 64 << 20;   // of the rendered text and of any single string
+  int64_t output_bytes = 16 << 20;   // of the rendered text and of any single string
   int64_t sequence_items = 1 << 20;  // of any list, range or dict made by the template
+
+  // What suits a context of that many bytes of JSON: the limits above are for hostile templates, which are over within
+  // 100 ms (docs/measurements/tokenizers.md); with a long conversation much of the work is the caller's own text.
+  static RenderLimits ForContext(size_t context_bytes);
 };
 
 class ChatTemplate {

@@ -1,5 +1,6 @@
 #include "text/chat/chat_template.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "text/chat/chat_format_lines.h"
+#include "text/chat/hostile_templates.h"
 #include "text/chat/runtime.h"
 
 namespace nunspark::text {
@@ -305,6 +307,32 @@ TEST(ChatTemplateLimits, EndsDeepRecursion) {
   }
   EXPECT_EQ(ErrorType("{{ x" + repeat(".a") + " }}"), "LimitError");
   EXPECT_EQ(ErrorType(repeat("{% if 1 %}")), "LimitError");
+}
+
+// How long each takes is in docs/measurements/tokenizers.md; here it counts that and how it ends.
+TEST(ChatTemplateLimits, HostileTemplatesEndInAClearError) {
+  for (const HostileTemplate& hostile : HostileTemplates()) {
+    SCOPED_TRACE(hostile.name);
+    TemplateError error;
+    std::string output;
+    constexpr std::string_view kContext = R"({"d": {"a": {"b": 1}}, "b": [1]})";
+    const auto chat_template = ChatTemplate::Parse(hostile.source, &error);
+    const bool renders = chat_template != nullptr && chat_template->RenderJsonText(kContext, kNow, &output, &error);
+    EXPECT_EQ(renders, hostile.error.empty());
+    const std::string said = renders ? "" : error.type + ": " + error.message;
+    EXPECT_THAT(said, ::testing::StartsWith(std::string(hostile.error)));
+  }
+}
+
+TEST(ChatTemplateLimits, GrowWithTheContext) {
+  const std::string text(1'000'000, 'a');
+  const std::string context = R"({"messages": [{"content": ")" + text + R"("}]})";
+  const std::string source = "{% for m in messages %}" +
+                             Repeated("{{ m.content|trim|replace('b', 'c') }}{{ m.content|length }}", 30) +
+                             "{% endfor %}";
+  EXPECT_THAT(RenderText(source, context), ::testing::StartsWith("LimitError: "));
+  const RenderLimits limits = RenderLimits::ForContext(context.size());
+  EXPECT_EQ(RenderText(source, context, {.steps = limits.steps, .output_bytes = 64 << 20}).size(), 30'000'210u);
 }
 
 TEST(ChatTemplateLimits, LetsOrdinaryRecursionThrough) {

@@ -59,6 +59,7 @@ Value ListClear(Runtime&, Call& call) {
 
 Value DictGet(Runtime& runtime, Call& call) {
   uint64_t hash = 0;
+  if (!runtime.StepKey(call.args[0])) return Value::Failed();
   if (!HashValue(call.args[0], &hash)) {
     return runtime.TypeError(fmt::format("unhashable type: '{}'", TypeName(call.args[0])));
   }

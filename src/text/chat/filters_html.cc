@@ -163,14 +163,14 @@ Value Urlize(Runtime& runtime, Call& call) {
 }
 
 constexpr Builtin kFilters[] = {
-    {"e", "", EscapeFilter},
-    {"escape", "", EscapeFilter},
-    {"forceescape", "", ForceEscape},
+    {"e", "", EscapeFilter, kPerCharacter},
+    {"escape", "", EscapeFilter, kPerCharacter},
+    {"forceescape", "", ForceEscape, kPerCharacter},
     {"safe", "", Safe},
-    {"striptags", "", StripTags},
-    {"urlencode", "", UrlEncode},
-    {"urlize", "trim_url_limit? nofollow? target? rel? extra_schemes?", Urlize},
-    {"xmlattr", "autospace?", XmlAttributes},
+    {"striptags", "", StripTags, kPerCharacter},
+    {"urlencode", "", UrlEncode, kPerCharacter},
+    {"urlize", "trim_url_limit? nofollow? target? rel? extra_schemes?", Urlize, 4 * kPerCharacter},
+    {"xmlattr", "autospace?", XmlAttributes, kPerCharacter},
 };
 
 void AppendEntity(std::string_view name, std::string_view whole, std::string& out) {

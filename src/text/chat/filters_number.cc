@@ -41,6 +41,7 @@ Value ToInteger(Runtime& runtime, Call& call) {
     BigInt integer;
     const bool valid_base = (base.kind() == Kind::kInt || base.kind() == Kind::kBool) &&
                             (base.small_int() == 0 || (base.small_int() >= 2 && base.small_int() <= 36));
+    if (!runtime.StepDigits(static_cast<int64_t>(Text(value).size()))) return Value::Failed();
     if (valid_base && ParseInteger(Text(value), base.small_int(), &integer)) return runtime.Integer(integer);
     if (!ParseFloat(Text(value), &number)) return otherwise;
   } else {
@@ -80,6 +81,7 @@ BigInt RoundInteger(const BigInt& value, int64_t digits) {
 Value RoundFloat(Runtime& runtime, double value, int64_t digits) {
   if (!std::isfinite(value) || digits > 323) return Value::Float(value);
   if (digits < -308) return Value::Float(0.0 * value);
+  if (!runtime.Step(32 + std::abs(digits) * 16)) return Value::Failed();
   if (digits < 0) {
     // The fraction below the unit digit can only break a tie.
     const double whole = std::trunc(value);
@@ -185,8 +187,8 @@ Value FileSize(Runtime& runtime, Call& call) {
 constexpr Builtin kFilters[] = {
     {"abs", "", Abs},
     {"filesizeformat", "binary?", FileSize},
-    {"float", "default?", ToFloat},
-    {"int", "default? base?", ToInteger},
+    {"float", "default?", ToFloat, kPerCharacter},
+    {"int", "default? base?", ToInteger, kPerCharacter},
     {"round", "precision? method?", Round},
 };
 

@@ -174,7 +174,7 @@ Value Unique(Runtime& runtime, Call& call) {
       if (!key.failed() && !k[2].bool_value()) key = IgnoreCase(rt, key);
       if (key.failed()) return false;
       const size_t before = known.entries.size();
-      if (!rt.SetKey(known, key, Value::None())) return false;
+      if (!rt.Step(8) || !rt.SetKey(known, key, Value::None())) return false;
       if (known.entries.size() == before) continue;
       rt.heap().Grow(&known, sizeof(DictObject::Entry) * 2);
       return true;

@@ -191,8 +191,8 @@ Value WordWrap(Runtime& runtime, Call& call) {
     for (size_t j = 0; j < wrapped.size(); ++j) {
       if (j > 0) out += joint;
       out += wrapped[j];
+      if (!runtime.CheckBytes(static_cast<int64_t>(out.size()))) return Value::Failed();
     }
-    if (!runtime.CheckBytes(static_cast<int64_t>(out.size()))) return Value::Failed();
   }
   return runtime.String(std::move(out));
 }
@@ -239,21 +239,21 @@ Value Pprint(Runtime& runtime, Call& call) {
 }
 
 constexpr Builtin kFilters[] = {
-    {"capitalize", "", MapText<Capitalize>},
+    {"capitalize", "", MapText<Capitalize>, kPerCharacter},
     {"center", "width?", Center},
     {"format", "* **", FormatFilter},
-    {"indent", "width? first? blank?", Indent},
-    {"lower", "", MapText<Lower>},
+    {"indent", "width? first? blank?", Indent, kPerCharacter},
+    {"lower", "", MapText<Lower>, kPerCharacter},
     {"pprint", "", Pprint},
     {"replace", "old new count?", Replace},
     {"string", "", StringFilter},
-    {"title", "", MapText<TitleWords>},
+    {"title", "", MapText<TitleWords>, kPerCharacter},
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", ToJson},
     {"trim", "chars?", Trim},
-    {"truncate", "length? killwords? end? leeway?", Truncate},
-    {"upper", "", MapText<Upper>},
-    {"wordcount", "", WordCount},
-    {"wordwrap", "width? break_long_words? wrapstring? break_on_hyphens?", WordWrap},
+    {"truncate", "length? killwords? end? leeway?", Truncate, kPerCharacter},
+    {"upper", "", MapText<Upper>, kPerCharacter},
+    {"wordcount", "", WordCount, kPerCharacter},
+    {"wordwrap", "width? break_long_words? wrapstring? break_on_hyphens?", WordWrap, kPerCharacter},
 };
 
 }  // namespace

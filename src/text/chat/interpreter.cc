@@ -493,7 +493,7 @@ Interpreter::Flow Interpreter::NoLoader(const Stmt* stmt, EnvObject& env) {
 
 Value Interpreter::CallMacro(const MacroObject& macro, Arguments& arguments) {
   DepthGuard depth(runtime_, 8);
-  if (!depth.ok || !runtime_.Step(4)) return Value::Failed();
+  if (!depth.ok || !runtime_.Step(Runtime::kObjectSteps)) return Value::Failed();
   const MacroInfo& info = macro.info();
   const Value env = NewEnv(info.slot_count, macro.env, macro.env.as<EnvObject>().context);
   auto& variables = env.as<EnvObject>();

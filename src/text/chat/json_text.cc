@@ -203,6 +203,7 @@ Value JsonReader::ReadNumber() {
     return Value::Float(value);
   }
   BigInt value;
+  if (!runtime_.StepDigits(static_cast<int64_t>(number.size()))) return Value::Failed();
   if (!ParseInteger(number, 10, &value)) return runtime_.ValueError("an integer of more than 4300 digits");
   return runtime_.Integer(value);
 }
@@ -317,7 +318,10 @@ bool JsonWriter::Write(const Value& value, int level) {
     case Kind::kNone: out_ += "null"; return true;
     case Kind::kBool: out_ += value.bool_value() ? "true" : "false"; return true;
     case Kind::kInt: out_ += std::to_string(value.small_int()); return true;
-    case Kind::kBig: out_ += value.as<BigObject>().value.ToString(); return true;
+    case Kind::kBig:
+      if (!runtime_.StepDigits(value.as<BigObject>().value.bit_length() / 3)) return false;
+      out_ += value.as<BigObject>().value.ToString();
+      return true;
     case Kind::kFloat: {
       const double number = value.float_value();
       out_ += std::isnan(number)   ? "NaN"

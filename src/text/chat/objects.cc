@@ -45,6 +45,7 @@ Value BlockOfSelf(Runtime& runtime, const Value& self, std::string_view name) {
 Value RawItem(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is_dict()) {
     uint64_t hash = 0;
+    if (!runtime.StepKey(key)) return Value::Failed();
     if (!HashValue(key, &hash)) return Value::Missing();
     const Value* item = object.as<DictObject>().Find(key, hash);
     return item != nullptr ? *item : Value::Missing();
@@ -301,6 +302,7 @@ bool Runtime::Collect(const Value& object, Values* items) {
 }
 
 bool Cursor::Next(Runtime& runtime, Value* item) {
+  if (!runtime.Step()) return false;
   switch (object_.kind()) {
     case Kind::kList:
     case Kind::kTuple: {

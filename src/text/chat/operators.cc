@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "text/chat/runtime.h"
+#include "text/chat/text_search.h"
 #include "text/chat/unicode.h"
 
 namespace nunspark::text::jinja {
@@ -76,7 +77,7 @@ Value IntegerPower(Runtime& runtime, const BigInt& base, const BigInt& exponent)
   if (!count || *count > BigInt::kMaxBits || (base.bit_length() - 1) * *count > BigInt::kMaxBits) {
     return runtime.Fail("LimitError", "an integer of more than 4300 digits is above the limit");
   }
-  if (!runtime.Step(1 + base.bit_length() * *count / 4)) return Value::Failed();
+  if (!runtime.Step(1 + base.bit_length() * *count / 2)) return Value::Failed();
   BigInt result(1), square = base;
   for (int64_t rest = *count; rest > 0; rest >>= 1) {
     if (rest & 1) result = BigInt::Multiply(result, square);
@@ -95,7 +96,10 @@ Value IntegerBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& 
     if (op == BinaryOp::kMul && !__builtin_mul_overflow(x, y, &result)) return Value::Int(result);
   }
   const BigInt x = ToBig(a), y = ToBig(b);
-  if (!runtime.Step(1 + x.bit_length() * y.bit_length() / 4096)) return Value::Failed();
+  // Words of sums, of products, of quotients bit by bit.
+  const bool divides = op == BinaryOp::kFloorDiv || op == BinaryOp::kMod;
+  const int64_t bits = x.bit_length() + y.bit_length(), product = x.bit_length() * y.bit_length();
+  if (!runtime.Step(Runtime::kObjectSteps + bits / 4 + product / (divides ? 256 : 1024))) return Value::Failed();
   switch (op) {
     case BinaryOp::kAdd: return runtime.Integer(BigInt::Add(x, y));
     case BinaryOp::kSub: return runtime.Integer(BigInt::Add(x, y.Negated()));
@@ -364,7 +368,13 @@ bool Runtime::Equal(const Value& a, const Value& b) {
 
 bool Runtime::Ordered(CompareOp op, const Value& a, const Value& b) {
   if (!Step()) return false;
-  if (a.is_number() && b.is_number()) return Holds(op, CompareNumbers(a, b));
+  if (a.is_number() && b.is_number()) {
+    // Long integers are copied to be compared.
+    for (const Value* number : {&a, &b}) {
+      if (number->kind() == Kind::kBig && !Step(number->as<BigObject>().value.bit_length() / 4)) return false;
+    }
+    return Holds(op, CompareNumbers(a, b));
+  }
   if (a.is_undefined() || b.is_undefined()) {
     FailUndefined(a.is_undefined() ? a : b);
     return false;
@@ -416,10 +426,12 @@ bool Runtime::Contains(const Value& container, const Value& item) {
         TypeError(fmt::format("'in <string>' requires string as left operand, not {}", TypeName(item)));
         return false;
       }
-      return StepBytes(Text(container).size()) && Text(container).find(Text(item)) != std::string_view::npos;
+      return StepBytes(Text(container).size() + Text(item).size()) &&
+             FindFirst(Text(container), Text(item)) != std::string_view::npos;
     }
     case Kind::kDict: {
       uint64_t hash = 0;
+      if (!StepKey(item)) return false;
       if (!HashValue(item, &hash)) {
         TypeError(fmt::format("unhashable type: '{}'", TypeName(item)));
         return false;
@@ -459,7 +471,7 @@ bool Runtime::Sort(std::vector<std::pair<Value, Value>>& keys_and_items, bool re
   // Reversed before and after, equal items keep their order, as in Python.
   if (reverse) std::reverse(keys_and_items.begin(), keys_and_items.end());
   std::stable_sort(keys_and_items.begin(), keys_and_items.end(), [this](const auto& a, const auto& b) {
-    return !failed() && Ordered(CompareOp::kLt, a.first, b.first);
+    return !failed() && Step(8) && Ordered(CompareOp::kLt, a.first, b.first);
   });
   if (reverse) std::reverse(keys_and_items.begin(), keys_and_items.end());
   return !failed();

@@ -13,7 +13,8 @@ namespace {
 // A pair of brackets takes three levels. Far more than templates need, little enough for any stack.
 constexpr int kMaxLevel = 400;
 
-constexpr size_t kMaxSourceBytes = 16 << 20;
+// The longest published template has some 30 KB.
+constexpr size_t kMaxSourceBytes = 256 << 10;
 
 }  // namespace
 

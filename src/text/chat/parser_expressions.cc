@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <set>
+
 #include "text/chat/parser_impl.h"
 
 namespace nunspark::text::jinja {
@@ -393,6 +395,7 @@ bool Parser::CallParentheses(CallArguments* call) {
     if (!condition) Fail("invalid syntax for function call expression");
     return condition;
   };
+  std::set<std::string> names;
   while (!failed_ && !IsOperator(")")) {
     if (!first) {
       if (!ExpectOperator(",")) return false;
@@ -410,9 +413,7 @@ bool Parser::CallParentheses(CallArguments* call) {
     } else if (current().kind == TokenKind::kName && ahead().kind == TokenKind::kOperator && ahead().text == "=") {
       if (!ensure(call->star_star == nullptr)) return false;
       std::string name = current().text;
-      for (const auto& [earlier, value] : call->keywords) {
-        if (earlier == name) Fail("keyword argument repeated: " + name, "SyntaxError");
-      }
+      if (!names.insert(name).second) Fail("keyword argument repeated: " + name, "SyntaxError");
       Skip();
       Skip();
       call->keywords.emplace_back(std::move(name), Expression());

@@ -67,7 +67,8 @@ Value PercentFormatter::Run() {
     Value value = keyed;
     if (value.missing() && !NextArgument(&value)) return Value::Failed();
     if (!Convert(conversion, value)) return Value::Failed();
-    if (!runtime_.CheckBytes(static_cast<int64_t>(out_.size())) || !runtime_.Step()) return Value::Failed();
+    if (!runtime_.CheckBytes(static_cast<int64_t>(out_.size())) || !runtime_.Step(Runtime::kObjectSteps))
+      return Value::Failed();
   }
   const size_t count = arguments_.is_tuple() ? arguments_.as<ListObject>().items.size() : 1;
   if (used_ < count && !is_mapping_) return runtime_.TypeError("not all arguments converted during string formatting");
@@ -224,6 +225,7 @@ bool PercentFormatter::Convert(const Conversion& conversion, const Value& value)
 
 bool PercentFormatter::ToInteger(char type, const Value& value, BigInt* integer) {
   if (value.is_integer()) {
+    if (value.kind() == Kind::kBig && !runtime_.StepDigits(value.as<BigObject>().value.bit_length() / 3)) return false;
     *integer = value.kind() == Kind::kBig ? value.as<BigObject>().value : BigInt(value.small_int());
     return true;
   }
@@ -279,6 +281,7 @@ bool PercentFormatter::ConvertFloat(const Conversion& conversion, const Value& v
     return false;
   }
   const bool negative = std::signbit(number) && !std::isnan(number);
+  if (!runtime_.Step(1 + conversion.precision * 4)) return false;
   const std::string digits =
       FloatDigits(std::fabs(number), conversion.type, conversion.precision, conversion.alternate);
   Pad(conversion, negative ? "-" : conversion.plus ? "+" : conversion.blank ? " " : "", digits, true);

@@ -126,7 +126,7 @@ bool PrettyPrinter::WriteText(std::string_view text, int64_t indent, int64_t all
       const std::string_view part = rest.substr(0, rest.size() - after.size());
       rest = after;
       const std::string_view candidate(current.empty() ? part.data() : current.data(), current.size() + part.size());
-      if (!runtime_.StepBytes(candidate.size())) return false;
+      if (!runtime_.StepBytes(candidate.size() * 4 * kPerCharacter)) return false;
       const int64_t width = kWidth - indent - (rest.empty() && last_line ? allowance : 0);
       if (CountCharacters(StringRepr(candidate)) > width) {
         if (!current.empty()) chunks.push_back(StringRepr(current));

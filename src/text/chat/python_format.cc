@@ -210,6 +210,7 @@ bool FormatFloat(Runtime& runtime, double value, const Spec& spec, std::string& 
     runtime.ValueError(fmt::format("Cannot specify '{}' with 'n'.", spec.grouping));
     return false;
   }
+  if (!runtime.Step(1 + spec.precision * 4)) return false;
   std::string digits = FloatDigits(std::fabs(value), spec.type, spec.precision, spec.alternate);
   bool negative = std::signbit(value) && !std::isnan(value);
   if (spec.no_negative_zero && digits.find_first_of("123456789") == std::string::npos && std::isfinite(value))
@@ -290,7 +291,7 @@ bool BraceFormatter::Format(std::string_view format, int depth, std::string& out
       return false;
     }
     if (!Field(format.substr(i + 1, end - i - 1), depth, out)) return false;
-    if (!runtime_.CheckBytes(static_cast<int64_t>(out.size())) || !runtime_.Step()) return false;
+    if (!runtime_.CheckBytes(static_cast<int64_t>(out.size())) || !runtime_.Step(Runtime::kObjectSteps)) return false;
     i = end + 1;
   }
   return true;
@@ -428,6 +429,7 @@ bool FormatValue(Runtime& runtime, const Value& value, std::string_view spec_tex
   if (!ParseSpec(runtime, spec_text, TypeName(value), &spec)) return false;
   if (value.is_string()) return FormatText(runtime, Text(value), spec, out);
   if (value.is_float()) return FormatFloat(runtime, value.float_value(), spec, out);
+  if (value.kind() == Kind::kBig && !runtime.StepDigits(value.as<BigObject>().value.bit_length() / 3)) return false;
   return FormatInteger(runtime, value.kind() == Kind::kBig ? value.as<BigObject>().value : BigInt(value.small_int()),
                        spec, out);
 }

@@ -103,9 +103,12 @@ bool ReprWriter::Write(const Value& value) {
     case Kind::kBool: out_ += value.bool_value() ? "True" : "False"; return true;
     case Kind::kInt: out_ += std::to_string(value.small_int()); return true;
     case Kind::kFloat: out_ += FloatRepr(value.float_value()); return true;
-    case Kind::kBig: out_ += value.as<BigObject>().value.ToString(); return true;
+    case Kind::kBig:
+      if (!runtime_.StepDigits(value.as<BigObject>().value.bit_length() / 3)) return false;
+      out_ += value.as<BigObject>().value.ToString();
+      return true;
     case Kind::kString: {
-      if (!runtime_.StepBytes(Text(value).size())) return false;
+      if (!runtime_.StepBytes(Text(value).size() * kPerCharacter)) return false;
       const std::string quoted = StringRepr(Text(value));
       out_ += value.as<StringObject>().markup ? "Markup(" + quoted + ")" : quoted;
       return true;

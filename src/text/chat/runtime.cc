@@ -14,7 +14,10 @@ constexpr int kLevelsPerCall = 8;
 constexpr uint32_t kMaxNesting = 600;
 
 // Live objects of one render. Far above any conversation, far below what would hurt a machine.
-constexpr int64_t kHeapBytes = int64_t{512} << 20;
+constexpr int64_t kHeapBytes = int64_t{256} << 20;
+
+// Of tuples; sums of it and multiples must not overflow.
+constexpr int64_t kMaxSpread = int64_t{1} << 40;
 
 uint32_t NestingOf(const Value& value) { return value.is_object() ? value.object()->nesting : 0; }
 
@@ -70,7 +73,9 @@ bool Runtime::CheckBytes(int64_t count) {
 }
 
 Value Runtime::String(std::string text, bool markup) {
-  if (!CheckBytes(static_cast<int64_t>(text.size())) || !StepBytes(text.size())) return Value::Failed();
+  if (!CheckBytes(static_cast<int64_t>(text.size())) || !Step(kObjectSteps) || !StepBytes(text.size())) {
+    return Value::Failed();
+  }
   const auto bytes = static_cast<int64_t>(text.capacity());
   return Adopt(new StringObject(std::move(text), markup), bytes);
 }
@@ -80,17 +85,23 @@ Value Runtime::Integer(const BigInt& number) {
   if (number.bit_length() > BigInt::kMaxBits) {
     return Fail("LimitError", "an integer of more than 4300 digits is above the limit");
   }
+  if (!Step(kObjectSteps + number.bit_length() / 4)) return Value::Failed();
   return Adopt(new BigObject(number), number.bit_length() / 8);
 }
 
 Value Runtime::Sequence(Kind list_or_tuple, Values items) {
   const auto count = static_cast<int64_t>(items.size());
-  if (!CheckItems(count) || !Step(1 + count / 8)) return Value::Failed();
+  if (!CheckItems(count) || !Step(kObjectSteps + count / 2)) return Value::Failed();
   uint32_t nesting = 0;
-  for (const Value& item : items) nesting = std::max(nesting, NestingOf(item));
+  int64_t spread = 1;
+  for (const Value& item : items) {
+    nesting = std::max(nesting, NestingOf(item));
+    spread += item.is_tuple() ? item.as<ListObject>().spread : 1;
+  }
   if (nesting >= kMaxNesting) return Fail("LimitError", "lists or dicts are nested too deeply");
   auto* object = new ListObject(list_or_tuple, std::move(items));
   object->nesting = nesting + 1;
+  object->spread = std::min(spread, kMaxSpread);
   return Adopt(object, count * static_cast<int64_t>(sizeof(Value)));
 }
 
@@ -104,10 +115,16 @@ Value Runtime::Seal(DictObject* dict) {
   // Owned from here on, also when refused.
   Value value = Adopt(dict, count * static_cast<int64_t>(sizeof(DictObject::Entry) + 16));
   if (nesting >= kMaxNesting) return Fail("LimitError", "lists or dicts are nested too deeply");
-  return Step(1 + count / 4) ? value : Value::Failed();
+  return Step(kObjectSteps + count * 2) ? value : Value::Failed();
+}
+
+bool Runtime::StepKey(const Value& key) {
+  if (key.is_string()) return StepBytes(Text(key).size());
+  return !key.is_tuple() || Step(key.as<ListObject>().spread * 8);
 }
 
 bool Runtime::SetKey(DictObject& dict, const Value& key, Value value) {
+  if (!StepKey(key)) return false;
   uint64_t hash = 0;
   if (!HashValue(key, &hash)) {
     Value culprit = key;

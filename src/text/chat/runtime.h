@@ -5,6 +5,7 @@
 #ifndef NUNSPARK_TEXT_CHAT_RUNTIME_H_
 #define NUNSPARK_TEXT_CHAT_RUNTIME_H_
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,11 @@ struct Builtin {
   // arguments; a leading "/" means that none can be given by keyword.
   std::string_view parameters;
   Value (*call)(Runtime& runtime, Call& call);
+  // How many times the price of reading its texts it costs.
+  int price = 1;
 };
+// Of builtins that look at every character.
+inline constexpr int kPerCharacter = 8;
 
 struct FunctionObject : Object {
   FunctionObject(const Builtin& function, Value bound)
@@ -81,7 +86,16 @@ class Runtime {
     steps_left_ -= steps;
     return steps_left_ >= 0 && !heap_.exhausted() ? true : OutOfSteps();
   }
-  bool StepBytes(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes / 16)); }
+  // The price of an object, over that of its bytes.
+  static constexpr int64_t kObjectSteps = 16;
+  // Pays for turning an integer of so many digits into text or back, which takes the square of that.
+  bool StepDigits(int64_t digits) {
+    digits = std::min<int64_t>(digits, 5000);
+    return Step(1 + digits * digits / 100);
+  }
+  // Pays for hashing a key and comparing it with others.
+  bool StepKey(const Value& key);
+  bool StepBytes(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes / 4)); }
   // False (and failed) when a sequence of so many items, or a string of so many bytes, is not allowed.
   bool CheckItems(int64_t count);
   bool CheckBytes(int64_t count);

@@ -20,6 +20,10 @@ namespace {
 // Deepest expression or block tree that the recursive passes accept.
 constexpr int kMaxHeight = 700;
 
+// Names looked up, entered and merged; below 5,000 in every published template. Without it the work would be the
+// product of a template's length and the depth of its blocks.
+constexpr int64_t kMaxNameSteps = 50'000;
+
 struct Function {
   Function* parent;
   std::map<std::pair<int, std::string>, int> slots;
@@ -49,6 +53,7 @@ struct Symbols {
   const Symbols* parent = nullptr;
   const Symbols* base = nullptr;
   int level = 0;
+  int64_t* steps = nullptr;  // counts towards kMaxNameSteps
   std::map<std::string, Ref> refs;
   std::map<int, Origin> origins;  // by slot
   std::set<std::string> stores;
@@ -56,6 +61,7 @@ struct Symbols {
   // In this scope only.
   const Ref* FindOwn(const std::string& name) const {
     for (const Symbols* s = this; s != nullptr; s = s->base) {
+      ++*steps;
       if (auto it = s->refs.find(name); it != s->refs.end()) return &it->second;
     }
     return nullptr;
@@ -68,6 +74,7 @@ struct Symbols {
   }
   bool Stores(const std::string& name) const {
     for (const Symbols* s = this; s != nullptr; s = s->base) {
+      ++*steps;
       if (s->stores.contains(name)) return true;
     }
     return false;
@@ -152,7 +159,7 @@ void ForEachChild(const Stmt* stmt, VisitExpr expr, VisitStmt child) {
 // Those of `names` that are loaded before they are stored, in reading order.
 class UndeclaredFinder {
  public:
-  explicit UndeclaredFinder(std::set<std::string> names) : names_(std::move(names)) {}
+  UndeclaredFinder(std::set<std::string> names, int64_t& steps) : names_(std::move(names)), steps_(steps) {}
   std::set<std::string> Find(const std::vector<Stmt*>& body) {
     for (const Stmt* stmt : body) Visit(stmt);
     return found_;
@@ -171,7 +178,8 @@ class UndeclaredFinder {
     ForEachChild(expr, [this](const Expr* child) { Visit(child); });
   }
   void Visit(const Stmt* stmt) {
-    if (stmt->kind == StmtKind::kBlock || names_.empty()) return;
+    ++steps_;
+    if (stmt->kind == StmtKind::kBlock || names_.empty() || steps_ > kMaxNameSteps) return;
     for (const std::string& parameter : stmt->macro.parameter_names) names_.erase(parameter);
     ForEachChild(
         stmt, [this](const Expr* child) { Visit(child); }, [this](const Stmt* child) { Visit(child); });
@@ -179,6 +187,7 @@ class UndeclaredFinder {
 
   std::set<std::string> names_;
   std::set<std::string> found_;
+  int64_t& steps_;
 };
 
 class Resolver {
@@ -227,12 +236,18 @@ class Resolver {
   void Fail(std::string_view type, std::string message, int line) {
     if (error_.type.empty()) error_ = {std::string(type), fmt::format("{} (line {})", message, line)};
   }
-  bool failed() const { return !error_.type.empty(); }
+  bool failed() {
+    if (steps_ > kMaxNameSteps) {
+      error_ = {"LimitError", fmt::format("the template's names need more than {} look-ups", kMaxNameSteps)};
+    }
+    return !error_.type.empty();
+  }
 
   Template& tree_;
   TemplateError& error_;
   std::deque<Symbols> symbols_;
   std::deque<Function> functions_;
+  int64_t steps_ = 0;
 };
 
 bool Resolver::Run() {
@@ -244,7 +259,7 @@ bool Resolver::Run() {
   root.function = NewFunction(nullptr);
   root.symbols = NewSymbols(nullptr, root.function);
   root.toplevel = true;
-  if (UndeclaredFinder({"self"}).Find(tree_.body).contains("self")) {
+  if (UndeclaredFinder({"self"}, steps_).Find(tree_.body).contains("self")) {
     tree_.self_slot = root.symbols->DeclareParameter("self");
   }
   CollectAll(*root.symbols, tree_.body);
@@ -342,6 +357,7 @@ void Resolver::CollectIf(Symbols& symbols, const Stmt* stmt) {
     branch.parent = symbols.parent;
     branch.level = symbols.level;
     branch.base = &symbols;
+    branch.steps = &steps_;
   }
   CollectAll(branches[0], stmt->body);
   CollectAll(branches[1], stmt->elifs);
@@ -356,6 +372,7 @@ void Resolver::CollectIf(Symbols& symbols, const Stmt* stmt) {
     for (const auto& [name, ref] : branch.refs) symbols.refs[name] = ref;
     for (const auto& [slot, origin] : branch.origins) symbols.origins[slot] = origin;
     symbols.stores.insert(branch.stores.begin(), branch.stores.end());
+    steps_ += static_cast<int64_t>(branch.refs.size() + branch.stores.size());
   }
   for (const auto& [name, count] : stored_in) {
     if (count == 3) continue;
@@ -376,6 +393,7 @@ Symbols* Resolver::NewSymbols(const Symbols* parent, Function* function) {
   Symbols& symbols = symbols_.emplace_back();
   symbols.function = function;
   symbols.parent = parent;
+  symbols.steps = &steps_;
   symbols.level = parent == nullptr ? 0 : parent->level + 1;
   return &symbols;
 }
@@ -517,7 +535,7 @@ void Resolver::BindFor(Stmt* stmt, const Frame& frame) {
   bool has_scoped_block = false;
   for (const auto& [name, block] : tree_.blocks) has_scoped_block = has_scoped_block || block.stmt->scoped;
   stmt->has_loop_object =
-      stmt->recursive || has_scoped_block || UndeclaredFinder({"loop"}).Find(stmt->body).contains("loop");
+      stmt->recursive || has_scoped_block || UndeclaredFinder({"loop"}, steps_).Find(stmt->body).contains("loop");
   if (stmt->has_loop_object) stmt->loop_slot = loop.symbols->DeclareParameter("loop");
   Collect(*loop.symbols, stmt->target, /*as_parameter=*/true);
   CollectAll(*loop.symbols, stmt->body);
@@ -567,7 +585,7 @@ void Resolver::BindMacro(Stmt* stmt, const Frame& frame) {
   for (const Expr* value : macro.defaults) Collect(*inner.symbols, value);
   CollectAll(*inner.symbols, stmt->body);
 
-  std::set<std::string> special = UndeclaredFinder({"caller", "kwargs", "varargs"}).Find(stmt->body);
+  std::set<std::string> special = UndeclaredFinder({"caller", "kwargs", "varargs"}, steps_).Find(stmt->body);
   for (size_t i = 0; i < macro.parameter_names.size(); ++i) {
     const std::string& name = macro.parameter_names[i];
     if (name == "kwargs" || name == "varargs") special.erase(name);
@@ -632,7 +650,7 @@ void Resolver::CompileBlock(BlockInfo& block) {
   frame.function = NewFunction(nullptr);
   frame.symbols = NewSymbols(nullptr, frame.function);
   const std::vector<Stmt*>& body = block.stmt->body;
-  const std::set<std::string> special = UndeclaredFinder({"self", "super"}).Find(body);
+  const std::set<std::string> special = UndeclaredFinder({"self", "super"}, steps_).Find(body);
   if (special.contains("self")) block.self_slot = frame.symbols->DeclareParameter("self");
   if (special.contains("super")) block.super_slot = frame.symbols->DeclareParameter("super");
   CollectAll(*frame.symbols, body);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "text/chat/builtin_tables.h"
+#include "text/chat/text_search.h"
 #include "text/chat/unicode.h"
 
 namespace nunspark::text::jinja {
@@ -49,6 +50,7 @@ Value Strip(Runtime& runtime, Call& call) {
     if (kLeft) text = StripLeft(text, in_set);
     if (kRight) text = StripRight(text, in_set);
   }
+  if (!runtime.StepBytes((Text(call.self).size() - text.size()) * kPerCharacter)) return Value::Failed();
   return Result(runtime, call, std::string(text));
 }
 
@@ -127,8 +129,8 @@ Value Replace(Runtime& runtime, Call& call) {
         static_cast<int64_t>(text.size()) + static_cast<int64_t>(limited) * static_cast<int64_t>(to.size());
     if (bound > runtime.limits().output_bytes) {
       size_t found = 0;
-      for (size_t at = text.find(from); at != std::string_view::npos && found < limited && !from.empty();
-           at = text.find(from, at + from.size())) {
+      for (size_t at = FindFirst(text, from); at != std::string_view::npos && found < limited && !from.empty();
+           at = FindFirst(text, from, at + from.size())) {
         ++found;
       }
       if (from.empty()) found = limited;
@@ -136,7 +138,9 @@ Value Replace(Runtime& runtime, Call& call) {
         return Value::Failed();
     }
   }
-  return Result(runtime, call, ReplaceAll(text, from, to, count));
+  int64_t replaced = 0;
+  std::string result = ReplaceAll(text, from, to, count, &replaced);
+  return runtime.Step(replaced * 2) ? Result(runtime, call, std::move(result)) : Value::Failed();
 }
 
 Value RemovePrefix(Runtime& runtime, Call& call) {
@@ -192,7 +196,6 @@ Value Split(Runtime& runtime, Call& call) {
   int64_t limit = -1;
   if (!IntegerArgument(runtime, call, 1, -1, &limit)) return Value::Failed();
   const std::string_view text = Text(call.self);
-  if (!runtime.StepBytes(text.size())) return Value::Failed();
   if (!call.has(0) || call.args[0].is_none()) return ToList(runtime, call, SplitSpaces(text, limit, kFromRight));
   std::string_view separator;
   if (!call.args[0].is_string()) {
@@ -203,7 +206,7 @@ Value Split(Runtime& runtime, Call& call) {
   std::vector<std::string_view> parts;
   std::string_view rest = text;
   while (limit-- != 0) {
-    const size_t at = kFromRight ? rest.rfind(separator) : rest.find(separator);
+    const size_t at = kFromRight ? FindLast(rest, separator) : FindFirst(rest, separator);
     if (at == std::string_view::npos) break;
     parts.push_back(kFromRight ? rest.substr(at + separator.size()) : rest.substr(0, at));
     rest = kFromRight ? rest.substr(0, at) : rest.substr(at + separator.size());
@@ -223,7 +226,7 @@ Value Partition(Runtime& runtime, Call& call) {
   if (!call.args[0].is_string()) return runtime.TypeError(fmt::format("must be str, not {}", TypeName(call.args[0])));
   const std::string_view text = Text(call.self), separator = Text(call.args[0]);
   if (separator.empty()) return runtime.ValueError("empty separator");
-  const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
+  const size_t at = kFromRight ? FindLast(text, separator) : FindFirst(text, separator);
   std::string_view parts[3] = {text, "", ""};
   if (at != std::string_view::npos) {
     parts[0] = text.substr(0, at);
@@ -335,16 +338,16 @@ Value Encode(Runtime& runtime, Call&) {
 }
 
 constexpr Builtin kMethods[] = {
-    {"capitalize", "/", MapCase<Capitalize>},
-    {"casefold", "/", CaseFoldMethod},
+    {"capitalize", "/", MapCase<Capitalize>, kPerCharacter},
+    {"casefold", "/", CaseFoldMethod, kPerCharacter},
     {"center", "/ width fillchar?", Justify<Side::kCenter>},
     {"encode", "encoding? errors?", Encode},
-    {"expandtabs", "tabsize?", ExpandTabs},
+    {"expandtabs", "tabsize?", ExpandTabs, kPerCharacter},
     {"format", "* **", Format},
     {"format_map", "/ mapping", FormatMap},
     {"join", "/ iterable", Join},
     {"ljust", "/ width fillchar?", Justify<Side::kLeft>},
-    {"lower", "/", MapCase<Lower>},
+    {"lower", "/", MapCase<Lower>, kPerCharacter},
     {"lstrip", "/ chars?", Strip<true, false>},
     {"maketrans", "/ x y? z?", MakeTranslation},
     {"partition", "/ sep", Partition<false>},
@@ -353,15 +356,15 @@ constexpr Builtin kMethods[] = {
     {"replace", "/ old new count?", Replace},
     {"rjust", "/ width fillchar?", Justify<Side::kRight>},
     {"rpartition", "/ sep", Partition<true>},
-    {"rsplit", "sep? maxsplit?", Split<true>},
+    {"rsplit", "sep? maxsplit?", Split<true>, kPerCharacter},
     {"rstrip", "/ chars?", Strip<false, true>},
-    {"split", "sep? maxsplit?", Split<false>},
-    {"splitlines", "keepends?", SplitLinesMethod},
+    {"split", "sep? maxsplit?", Split<false>, kPerCharacter},
+    {"splitlines", "keepends?", SplitLinesMethod, kPerCharacter},
     {"strip", "/ chars?", Strip<true, true>},
-    {"swapcase", "/", MapCase<SwapCase>},
-    {"title", "/", MapCase<Title>},
-    {"translate", "/ table", Translate},
-    {"upper", "/", MapCase<Upper>},
+    {"swapcase", "/", MapCase<SwapCase>, kPerCharacter},
+    {"title", "/", MapCase<Title>, kPerCharacter},
+    {"translate", "/ table", Translate, kPerCharacter},
+    {"upper", "/", MapCase<Upper>, kPerCharacter},
     {"zfill", "/ width", ZeroFill},
 };
 

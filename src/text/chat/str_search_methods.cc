@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "text/chat/builtin_tables.h"
+#include "text/chat/text_search.h"
 #include "text/chat/unicode.h"
 
 namespace nunspark::text::jinja {
@@ -40,7 +41,7 @@ bool CutWindow(Runtime& runtime, const Call& call, Window* window) {
   if (start < 0) start = std::max<int64_t>(0, start + self.length);
   window->start = start;
   window->exists = start <= end;
-  if (!window->exists || !runtime.StepBytes(self.text.size())) return !runtime.failed();
+  if (!window->exists) return true;
   const size_t first = ByteOffset(self.text, start);
   const std::string_view rest = std::string_view(self.text).substr(first);
   window->text = rest.substr(0, ByteOffset(rest, end - start));
@@ -58,7 +59,7 @@ int64_t Locate(Runtime& runtime, Call& call) {
   if (!CutWindow(runtime, call, &window)) return -2;
   if (!window.exists) return -1;
   const std::string_view wanted = Text(call.args[0]);
-  const size_t at = kFromRight ? window.text.rfind(wanted) : window.text.find(wanted);
+  const size_t at = kFromRight ? FindLast(window.text, wanted) : FindFirst(window.text, wanted);
   if (at == std::string_view::npos) return -1;
   return window.start + CountCharacters(window.text.substr(0, at));
 }
@@ -84,8 +85,8 @@ Value Count(Runtime& runtime, Call& call) {
   const std::string_view wanted = Text(call.args[0]);
   if (wanted.empty()) return Value::Int(CountCharacters(window.text) + 1);
   int64_t count = 0;
-  for (size_t at = window.text.find(wanted); at != std::string_view::npos;
-       at = window.text.find(wanted, at + wanted.size())) {
+  for (size_t at = FindFirst(window.text, wanted); at != std::string_view::npos;
+       at = FindFirst(window.text, wanted, at + wanted.size())) {
     ++count;
   }
   return Value::Int(count);
@@ -174,18 +175,18 @@ constexpr Builtin kMethods[] = {
     {"endswith", "/ suffix start? end?", StartsOrEnds<true>},
     {"find", "/ sub start? end?", FindMethodOf<false>},
     {"index", "/ sub start? end?", Index<false>},
-    {"isalnum", "/", All<IsAlnum>},
-    {"isalpha", "/", All<IsAlpha>},
+    {"isalnum", "/", All<IsAlnum>, kPerCharacter},
+    {"isalpha", "/", All<IsAlpha>, kPerCharacter},
     {"isascii", "/", IsAscii},
-    {"isdecimal", "/", All<IsDecimal>},
-    {"isdigit", "/", All<IsDigit>},
-    {"isidentifier", "/", IsIdentifier},
-    {"islower", "/", AllCased<IsLower, IsUpper>},
-    {"isnumeric", "/", All<IsNumeric>},
-    {"isprintable", "/", IsPrintableMethod},
-    {"isspace", "/", All<IsSpace>},
-    {"istitle", "/", IsTitleMethod},
-    {"isupper", "/", AllCased<IsUpper, IsLower>},
+    {"isdecimal", "/", All<IsDecimal>, kPerCharacter},
+    {"isdigit", "/", All<IsDigit>, kPerCharacter},
+    {"isidentifier", "/", IsIdentifier, kPerCharacter},
+    {"islower", "/", AllCased<IsLower, IsUpper>, kPerCharacter},
+    {"isnumeric", "/", All<IsNumeric>, kPerCharacter},
+    {"isprintable", "/", IsPrintableMethod, kPerCharacter},
+    {"isspace", "/", All<IsSpace>, kPerCharacter},
+    {"istitle", "/", IsTitleMethod, kPerCharacter},
+    {"isupper", "/", AllCased<IsUpper, IsLower>, kPerCharacter},
     {"rfind", "/ sub start? end?", FindMethodOf<true>},
     {"rindex", "/ sub start? end?", Index<true>},
     {"startswith", "/ prefix start? end?", StartsOrEnds<false>},

@@ -57,6 +57,7 @@ Value IsCase(Runtime& runtime, Call& call) {
 template <const Builtin* (*kFind)(std::string_view)>
 Value Exists(Runtime& runtime, Call& call) {
   uint64_t hash = 0;
+  if (!runtime.StepKey(call.self)) return Value::Failed();
   if (!HashValue(call.self, &hash)) return runtime.TypeError("unhashable type: '" + TypeName(call.self) + "'");
   return Value::Bool(call.self.is_string() && kFind(Text(call.self)) != nullptr);
 }

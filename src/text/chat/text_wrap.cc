@@ -8,12 +8,11 @@ namespace nunspark::text::jinja {
 namespace {
 
 using Text32 = std::u32string;
+using View32 = std::u32string_view;
 
 bool IsBlank(char32_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool IsLetter(char32_t c) { return IsWord(c) && !IsDecimal(c); }
-bool IsWordPunctuation(char32_t c) {
-  return IsWord(c) || std::u32string_view(U"!\"'&.,?").find(c) != std::u32string_view::npos;
-}
+bool IsWordPunctuation(char32_t c) { return IsWord(c) || View32(U"!\"'&.,?").find(c) != View32::npos; }
 
 // Splits a line into white space, words and the parts of words that may be separated: after hyphens between letters and
 // around dashes of two or more.
@@ -21,11 +20,12 @@ class ChunkReader {
  public:
   ChunkReader(const Text32& text, bool break_on_hyphens) : text_(text), hyphens_(break_on_hyphens) {}
 
-  std::vector<Text32> Read() {
-    std::vector<Text32> chunks;
+  // Views of the text.
+  std::vector<View32> Read() {
+    std::vector<View32> chunks;
     for (size_t i = 0; i < text_.size();) {
       const size_t end = ChunkEnd(i);
-      chunks.push_back(text_.substr(i, end - i));
+      chunks.push_back(View32(text_).substr(i, end - i));
       i = end;
     }
     return chunks;
@@ -71,13 +71,13 @@ class ChunkReader {
   const bool hyphens_;
 };
 
-bool AllBlank(const Text32& text) {
+bool AllBlank(View32 text) {
   return std::all_of(text.begin(), text.end(), [](char32_t c) { return IsSpace(c); });
 }
 
-size_t Total(const std::vector<Text32>& chunks) {
+size_t Total(const std::vector<View32>& chunks) {
   size_t total = 0;
-  for (const Text32& chunk : chunks) total += chunk.size();
+  for (const View32 chunk : chunks) total += chunk.size();
   return total;
 }
 
@@ -86,35 +86,35 @@ size_t Total(const std::vector<Text32>& chunks) {
 std::vector<std::string> WrapText(std::string_view text, const WrapStyle& style) {
   Text32 characters;
   for (size_t i = 0; i < text.size();) characters.push_back(NextCodePoint(text, &i));
-  std::vector<Text32> chunks = ChunkReader(characters, style.break_on_hyphens).Read();
+  std::vector<View32> chunks = ChunkReader(characters, style.break_on_hyphens).Read();
   std::reverse(chunks.begin(), chunks.end());
   const auto width = static_cast<size_t>(style.width);
   std::vector<std::string> lines;
   while (!chunks.empty()) {
-    std::vector<Text32> line;
+    std::vector<View32> line;
     size_t length = 0;
     if (!lines.empty() && AllBlank(chunks.back())) chunks.pop_back();
     while (!chunks.empty() && length + chunks.back().size() <= width) {
       length += chunks.back().size();
-      line.push_back(std::move(chunks.back()));
+      line.push_back(chunks.back());
       chunks.pop_back();
     }
     if (!chunks.empty() && chunks.back().size() > width) {
-      Text32& chunk = chunks.back();
+      View32& chunk = chunks.back();
       const size_t space = width - length;
       if (style.break_long_words) {
         size_t end = space;
         if (style.break_on_hyphens && chunk.size() > space) {
           // Behind the last hyphen that fits, when something but hyphens stands before it.
-          const size_t hyphen = space == 0 ? Text32::npos : chunk.rfind(U'-', space - 1);
-          if (hyphen != Text32::npos && hyphen > 0 && chunk.substr(0, hyphen).find_first_not_of(U'-') != Text32::npos) {
+          const size_t hyphen = space == 0 ? View32::npos : chunk.rfind(U'-', space - 1);
+          if (hyphen != View32::npos && hyphen > 0 && chunk.substr(0, hyphen).find_first_not_of(U'-') != View32::npos) {
             end = hyphen + 1;
           }
         }
         line.push_back(chunk.substr(0, end));
         chunk = chunk.substr(end);
       } else if (line.empty()) {
-        line.push_back(std::move(chunk));
+        line.push_back(chunk);
         chunks.pop_back();
       }
       length = Total(line);
@@ -122,7 +122,7 @@ std::vector<std::string> WrapText(std::string_view text, const WrapStyle& style)
     if (!line.empty() && AllBlank(line.back())) line.pop_back();
     if (line.empty()) continue;
     std::string joined;
-    for (const Text32& part : line) {
+    for (const View32 part : line) {
       for (char32_t c : part) AppendCodePoint(c, joined);
     }
     lines.push_back(std::move(joined));

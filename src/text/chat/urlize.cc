@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "text/chat/builtin_tables.h"
+#include "text/chat/text_search.h"
 #include "text/chat/unicode.h"
 
 namespace nunspark::text::jinja {
@@ -55,7 +56,8 @@ bool IsMail(std::string_view word) {
 
 size_t CountOf(std::string_view text, std::string_view part) {
   size_t count = 0;
-  for (size_t i = text.find(part); i != std::string_view::npos; i = text.find(part, i + part.size())) ++count;
+  for (size_t i = FindFirst(text, part); i != std::string_view::npos; i = FindFirst(text, part, i + part.size()))
+    ++count;
   return count;
 }
 

@@ -229,6 +229,7 @@ struct ListObject : Object {  // also tuples
   void Clear() override { items.clear(); }
   Values items;
   bool group = false;  // the (grouper, list) tuple of groupby
+  int64_t spread = 1;  // of tuples: the values in it, those in its tuples included, each as often as it occurs
 };
 
 // Insertion-ordered, with Python's equality of keys (1, 1.0 and true are one key).
