@@ -16,6 +16,10 @@ import subprocess
 import sys
 import warnings
 
+import jinja2.defaults
+import jinja2.filters
+import jinja2.tests
+
 from jinja_reference import environment, render
 from processor_time import processor_seconds
 
@@ -203,6 +207,21 @@ SPEC_VALUES = ["42", "-7", "3.14159", "0.0", "-0.0", "'text'", "true", "none", "
                "1e-7", "123.0", "999999.5", "0.00001234"]
 
 
+FILTERS_OF_JINJA, TESTS_OF_JINJA, GLOBALS_OF_JINJA = (sorted(names) for names in (jinja2.filters.FILTERS, jinja2.tests.TESTS, jinja2.defaults.DEFAULT_NAMESPACE))
+
+
+def unknown_names(comparison):
+    """Built-ins of Jinja2 that we do not know, and those that the sweeps leave out (random gives anything)."""
+    questions = [(name, f"{{{{ '{name}' is {kind} }}}}") for kind, names in (("filter", FILTERS_OF_JINJA), ("test", TESTS_OF_JINJA)) for name in names]
+    questions += [(name, f"{{{{ {name} is defined }}}}") for name in GLOBALS_OF_JINJA]
+    answers = comparison.ours.run([question for _, question in questions])
+    missing = [name for (name, _), answer in zip(questions, answers) if answer.get("output") != "True"]
+    swept = {re.match(r"\w+", f).group() for f in FILTERS} | {"random"}
+    operators = {"!=", "<", "<=", "==", ">", ">="}
+    tried = {re.match(r"\W+|\w+", t.removeprefix("not ")).group().strip() for t in TESTS} | operators
+    return missing + [f"{name} (not swept)" for name in FILTERS_OF_JINJA if name not in swept] + [f"{name} (not swept)" for name in TESTS_OF_JINJA if name not in tried]
+
+
 def quote(text):
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
@@ -364,6 +383,9 @@ def main():
     if arguments.binary.endswith("nunspark"):
         command += ["chat-format", "--now", "2026-07-04 15:09:26"]
     comparison = Comparison(command)
+    unknown = unknown_names(comparison)
+    print(f"{len(FILTERS_OF_JINJA)} filters, {len(TESTS_OF_JINJA)} tests and {len(GLOBALS_OF_JINJA)} globals of Jinja2, unknown here: {', '.join(unknown) or 'none'}")
+    comparison.differences += len(unknown)
     if arguments.sweep:
         comparison.check(list(sweeps()))
         print(f"sweeps: {comparison.count} templates, {comparison.differences} differences")
