@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -14,6 +13,7 @@
 #include "text/tokenizer/load.h"
 #include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/valid_utf8.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace nunspark::text {
 namespace {
@@ -147,7 +147,7 @@ class Writer {
 
   Status TakeTexts() {
     texts_.resize(vocab_.tokens.size());
-    ids_.reserve(vocab_.tokens.size());
+    ids_.Reserve(vocab_.tokens.size(), vocab_.tokens.size() * 8);
     for (size_t id = 0; id < texts_.size(); ++id) {
       const std::string_view token = vocab_.tokens[id];
       if (token.size() > kTokenBytesMax || !IsValidUtf8(token)) {
@@ -160,10 +160,12 @@ class Writer {
       }
       const bool escaped = SpacesAreEscaped() && TypeOf(id) == Type::kUserDefined && IsSpaces(token);
       texts_[id] = escaped ? ReplaceAll(token, " ", kSpmSpace) : std::string(token);
-      if (!ids_.emplace(texts_[id], static_cast<TokenId>(id)).second) {
-        return Malformed(fmt::format("tokenizer.ggml.tokens[{}]: expected a new text, found that of token {}", id,
-                                     ids_.at(texts_[id])));
+      const TokenId earlier = ids_.Find(texts_[id]);
+      if (earlier != kNoToken) {
+        return Malformed(
+            fmt::format("tokenizer.ggml.tokens[{}]: expected a new text, found that of token {}", id, earlier));
       }
+      ids_.Insert(texts_[id], static_cast<TokenId>(id));
     }
     return Status();
   }
@@ -295,7 +297,7 @@ class Writer {
 
   bool HasByteTokens() const {
     for (int byte = 0; byte < 256; ++byte) {
-      if (!ids_.contains(fmt::format("<0x{:02X}>", byte))) return false;
+      if (ids_.Find(fmt::format("<0x{:02X}>", byte)) == kNoToken) return false;
     }
     return true;
   }
@@ -396,13 +398,13 @@ class Writer {
     size_t left_characters = 0;
     for (size_t cut = ValidUtf8Length(text[0]); cut < text.size(); cut += ValidUtf8Length(text[cut])) {
       ++left_characters;
-      const auto left = ids_.find(text.substr(0, cut));
-      if (left == ids_.end()) continue;
-      const auto right = ids_.find(text.substr(cut));
-      if (right == ids_.end()) continue;
+      const TokenId left = ids_.Find(text.substr(0, cut));
+      if (left == kNoToken) continue;
+      const TokenId right = ids_.Find(text.substr(cut));
+      if (right == kNoToken) continue;
       merges.push_back({score, static_cast<uint16_t>(left_characters),
-                        static_cast<uint16_t>(characters - left_characters), static_cast<uint16_t>(cut), left->second,
-                        right->second, id});
+                        static_cast<uint16_t>(characters - left_characters), static_cast<uint16_t>(cut), left, right,
+                        id});
     }
   }
 
@@ -421,8 +423,8 @@ class Writer {
   const std::string_view what_;
   Model model_ = Model::kByteLevel;
   GgufPre pre_{};
-  std::vector<std::string> texts_;                     // by id; empty for fillers
-  std::unordered_map<std::string_view, TokenId> ids_;  // keys lie in texts_
+  std::vector<std::string> texts_;  // by id; empty for fillers
+  Vocabulary ids_;                  // the other way round
   bool is_phi3_ = false;
   std::string out_;
 };
