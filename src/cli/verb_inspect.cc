@@ -163,7 +163,8 @@ void PrintText(const Checkpoint& checkpoint, const ModelLayout& layout, const Su
                   .c_str());
   }
   for (const auto& [reason, names] : IgnoredByReason(layout)) {
-    std::puts(fmt::format("ignored      {} tensors such as {}: {}", names.size(), names.front(), reason).c_str());
+    std::puts(
+        fmt::format("ignored      {} tensors such as {}: {}", names.size(), QuoteName(names.front()), reason).c_str());
   }
 }
 
@@ -226,6 +227,9 @@ Result<int> Run(const Flags& flags) {
   if (flags.types) {
     std::fputs(ModelsDocument().c_str(), stdout);
     return 0;
+  }
+  if (flags.context < 0) {
+    return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
   }
   if (flags.model.empty()) return InvalidArgumentError("no model given; give a folder or a .gguf file, or --types");
   EngineFlags engine_flags;

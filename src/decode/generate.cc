@@ -35,6 +35,7 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
   const int32_t chunk = std::clamp(target.prefill_chunk, 1, target.model.max_rows());
   Batch& batch = target.batch;
   batch.sequences.assign(1, &target.kv);
+  batch.cancelled = &target.cancelled;
   for (int32_t begin = 0; begin < total; begin += chunk) {
     if (target.cancelled.load(std::memory_order_relaxed)) return CancelledError("cancelled");
     const int32_t end = std::min(total, begin + chunk);
@@ -69,6 +70,7 @@ Status RunToken(Target& target, int32_t token, const std::function<Status(const 
   RETURN_IF_ERROR(target.kv.Reserve(position + 1));
   target.batch.rows.assign(1, {.token = token, .position = position, .sequence = 0, .rope_length = position + 1});
   target.batch.sequences.assign(1, &target.kv);
+  target.batch.cancelled = &target.cancelled;
   target.batch.logit_rows.assign(1, 0);
   return target.model.Forward(target.batch, target.weights,
                               [&](int32_t, int32_t, const float* logits) { return callback(logits); });

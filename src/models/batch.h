@@ -2,6 +2,7 @@
 #ifndef NUNSPARK_MODELS_BATCH_H_
 #define NUNSPARK_MODELS_BATCH_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -24,6 +25,8 @@ struct Batch {
   std::vector<Row> rows;
   std::vector<KvSequence*> sequences;
   std::vector<int32_t> logit_rows;  // increasing indices of the rows whose logits are wanted
+  // Ends the pass between layers when it becomes true; nullptr: nothing does.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // Receives logits [count, vocab_size] for logit_rows[first .. first + count), in order, a few rows at a time; the

@@ -542,6 +542,7 @@ Result<HParams> ReadHParams(const ArchSpec& spec, const Json& config, std::strin
   h.norm_offset = values.real(HParamField::kNormPlusOne);
   h.max_positions = values.whole(HParamField::kMaxPositions);
   h.tied = values.flag(HParamField::kTied);
+  h.tied_given = values.given(HParamField::kTied);
   const bool gguf = IsGguf(config);  // whose flags are derived from some of the tensors
   const auto bias = [&](HParamField field) {
     return values.given(field) && !gguf ? std::optional(values.flag(field)) : std::nullopt;

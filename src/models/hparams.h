@@ -133,6 +133,7 @@ struct HParams {
   double norm_offset = 0;     // norms multiply by (weight + offset)
   int64_t max_positions = 0;  // context length as trained or extended; 0 = not stated
   bool tied = false;          // the embedding is also the head
+  bool tied_given = false;    // the configuration says whether it is
   // nullopt: the configuration does not say, the tensors that are there tell.
   std::optional<bool> attention_bias;
   std::optional<bool> attention_out_bias;

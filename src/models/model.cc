@@ -124,6 +124,8 @@ Status Model::EmbedPerLayer(const Batch& batch, WeightSource& weights, const flo
 Status Model::Layers(int32_t begin, int32_t end, const Batch& batch, WeightSource& weights, float* x) {
   FillRope(batch);
   for (int32_t layer = begin; layer < end; ++layer) {
+    if (batch.cancelled != nullptr && batch.cancelled->load(std::memory_order_relaxed))
+      return CancelledError("cancelled");
     RETURN_IF_ERROR(Layer(plans_[static_cast<size_t>(layer)], batch, weights, x));
   }
   return Status();

@@ -1,6 +1,7 @@
 #include "models/model_layout.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <unordered_set>
 
@@ -33,6 +34,7 @@ class Resolver {
  public:
   Resolver(const Checkpoint& checkpoint, ModelLayout& layout)
       : checkpoint_(checkpoint),
+        place_(internal::PlaceOf(checkpoint)),
         tensors_(checkpoint.tensors),
         naming_(checkpoint.is_gguf ? Naming::kGguf : Naming::kHuggingFace),
         layout_(layout),
@@ -41,8 +43,9 @@ class Resolver {
   Status Run() {
     RETURN_IF_ERROR(FindPrefix());
     const TensorSpec* const head = SpecOf(Role::kHead);
-    // A tied flag wins over a head that is there all the same; without a flag or head the embedding serves.
-    if (head == nullptr || !HasModule(tensors_, NameOf(*head, -1).stored)) h_.tied = true;
+    // A tied flag wins over a head that is there all the same; without a flag and a head the embedding serves.
+    const bool headless = head == nullptr || !HasModule(tensors_, NameOf(*head, -1).stored);
+    if (headless && (head == nullptr || !h_.tied_given)) h_.tied = true;
 
     RETURN_IF_ERROR(AddEnds());
     for (int32_t layer = 0; layer < h_.layers; ++layer) RETURN_IF_ERROR(AddLayer(layer));
@@ -54,7 +57,7 @@ class Resolver {
       layout_.total_bytes += piece.bytes;
     }
     ListIgnored();
-    return Status();
+    return CheckIgnored();
   }
 
  private:
@@ -80,8 +83,8 @@ class Resolver {
     const std::string wanted =
         naming_ == Naming::kGguf ? std::string(internal::GgufName(embed)) : "model." + std::string(embed.name);
     return NotFoundError(
-        fmt::format("{}: tensor {}.weight is missing ({} tensors found); is this a complete {} checkpoint?",
-                    checkpoint_.folder, wanted, tensors_.tensors().size(), layout_.spec->name));
+        fmt::format("{}: tensor {}.weight is missing ({} tensors found); is this a complete {} checkpoint?", place_,
+                    wanted, tensors_.tensors().size(), layout_.spec->name));
   }
 
   // ---- dimensions and conditions
@@ -158,13 +161,13 @@ class Resolver {
     const bool there = matrix.bias.tensor != nullptr;
     const bool expected = BiasExpected(spec).value_or(there);
     if (there && !expected) {
-      return DataLossError(fmt::format("{}: tensor {} is there, but {} has no bias at that place{}", checkpoint_.folder,
+      return DataLossError(fmt::format("{}: tensor {} is there, but {} has no bias at that place{}", place_,
                                        matrix.bias.tensor->name, layout_.spec->name,
                                        spec.bias == Bias::kNever ? "" : " by its configuration"));
     }
     if (expected && !there) {
-      return NotFoundError(fmt::format("{}: tensor {}.bias is missing; {} needs it", checkpoint_.folder, name.stored,
-                                       layout_.spec->name));
+      return NotFoundError(
+          fmt::format("{}: tensor {}.bias is missing; {} needs it", place_, name.stored, layout_.spec->name));
     }
     return expected;
   }
@@ -240,7 +243,7 @@ class Resolver {
   Status CheckRows(const PieceLayout& table) const {
     const WeightFormat& format = table.weights.front().format;
     if (format.order == MatrixOrder::kRowMajor && format.encoding != Encoding::kFp8Block) return Status();
-    return UnsupportedError(fmt::format("{}: tensor {}: an embedding in {} is not supported", checkpoint_.folder,
+    return UnsupportedError(fmt::format("{}: tensor {}: an embedding in {} is not supported", place_,
                                         table.parts.front().name, FormatName(format)));
   }
 
@@ -296,7 +299,7 @@ class Resolver {
     return NotFoundError(
         fmt::format("{}: tensor {}.weight is missing; {} needs it, or the experts of layer {} in "
                     "another of its published forms",
-                    checkpoint_.folder, example, layout_.spec->name, layer));
+                    place_, example, layout_.spec->name, layer));
   }
 
   // Modules of an expert's matrices, in the order of `specs`; expert < 0: the stacked form, empty if there is none.
@@ -353,11 +356,10 @@ class Resolver {
     for (size_t i = 0; i < first.weights.size(); ++i) {
       if (piece.weights[i] == first.weights[i]) continue;
       const auto name = [&](const PieceLayout& of) { return of.parts[static_cast<size_t>(of.weights[i].data)].name; };
-      return UnsupportedError(
-          fmt::format("{}: tensor {} is stored otherwise than {} ({}, {}): experts of a layer must "
-                      "be alike",
-                      checkpoint_.folder, name(piece), name(first), FormatName(piece.weights[i].format),
-                      FormatName(first.weights[i].format)));
+      return UnsupportedError(fmt::format(
+          "{}: tensor {} is stored otherwise than {} ({}, {}): experts of a layer must "
+          "be alike",
+          place_, name(piece), name(first), FormatName(piece.weights[i].format), FormatName(first.weights[i].format)));
     }
     return Status();
   }
@@ -439,7 +441,28 @@ class Resolver {
     std::sort(layout_.ignored.begin(), layout_.ignored.end());
   }
 
+  // A tensor of a used layer without a place there: the model is another one than its configuration says, or one of a
+  // later version, and would give other numbers.
+  Status CheckIgnored() const {
+    constexpr std::string_view kHarmless[] = {"rotary_emb", "rot_embd",    "k_scale",
+                                              "v_scale",    "input_scale", "activation_scale"};
+    const std::string layers = naming_ == Naming::kGguf ? "blk." : prefix_ + "layers.";
+    for (const std::string& name : layout_.ignored) {
+      if (!name.starts_with(layers)) continue;
+      int64_t layer = -1;
+      std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+      if (layer < 0 || layer >= h_.layers) continue;
+      const auto is_in = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+      if (std::any_of(std::begin(kHarmless), std::end(kHarmless), is_in)) continue;
+      if (std::any_of(layout_.spec->ignored.begin(), layout_.spec->ignored.end(), is_in)) continue;
+      return UnsupportedError(fmt::format("{}: tensor {} has no place in a model of type {}; is model_type right?",
+                                          place_, QuoteName(name), layout_.spec->name));
+    }
+    return Status();
+  }
+
   const Checkpoint& checkpoint_;
+  const std::string& place_;  // in messages
   const TensorIndex& tensors_;
   const Naming naming_;
   ModelLayout& layout_;
@@ -452,7 +475,7 @@ class Resolver {
 }  // namespace
 
 Result<ModelLayout> ResolveModel(const Checkpoint& checkpoint) {
-  const std::string what = checkpoint.is_gguf   ? checkpoint.folder + " (metadata)"
+  const std::string what = checkpoint.is_gguf   ? checkpoint.gguf_path + " (metadata)"
                            : checkpoint.is_pack ? checkpoint.folder + "/manifest.json (config)"
                                                 : checkpoint.folder + "/config.json";
   const Json* const type = checkpoint.config.Find("model_type");

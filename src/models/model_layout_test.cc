@@ -106,6 +106,8 @@ TEST(ModelLayout, TiesTheHeadWhenTheFlagOrTheAbsenceOfAHeadSaysSo) {
 
   FakeCheckpoint headless;
   headless.Remove("lm_head.weight");
+  ExpectRefused(headless, StatusCode::kNotFound, {"lm_head.weight", "missing"});  // the configuration says untied
+  headless.config().Set("tie_word_embeddings", Json());
   EXPECT_TRUE(headless.Resolve().value().hparams.tied);
 }
 
@@ -245,6 +247,12 @@ TEST(ModelLayout, SaysWhenItIsNoModelAtAll) {
   FakeCheckpoint untyped;
   untyped.config().Set("model_type", Json());
   ExpectRefused(untyped, StatusCode::kDataLoss, {"model_type is missing"});
+}
+
+TEST(ModelLayout, RefusesATensorOfALayerThatHasNoPlaceThere) {
+  FakeCheckpoint fake;
+  fake.Add("model.layers.1.self_attn.q_norm.weight", {16});
+  ExpectRefused(fake, StatusCode::kUnsupported, {"model.layers.1.self_attn.q_norm.weight", "model_type"});
 }
 
 TEST(ModelLayout, ListsTensorsThatNoRoleUses) {

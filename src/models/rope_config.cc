@@ -180,8 +180,7 @@ Result<int64_t> RotaryDim(int64_t head_dim, double share, std::string_view what)
 const Json* OfLayerType(const Json& config, std::string_view type) {
   const Json* const all = FindGiven(config, "rope_parameters");
   if (all == nullptr || !all->is_object()) return nullptr;
-  const Json* const one = FindGiven(*all, type);
-  return one != nullptr && one->is_object() ? one : nullptr;
+  return FindGiven(*all, type);
 }
 
 // The rope of one layer type, from its rope_parameters; `fallback` where it has none.
@@ -189,6 +188,8 @@ Result<RopeParams> ReadLayerTypeRope(const Json& config, std::string_view type, 
                                      const RopeParams& fallback) {
   const Json* const object = OfLayerType(config, type);
   if (object == nullptr) return fallback;
+  if (!object->is_object())
+    return WrongValue(context.what, fmt::format("rope_parameters.{}", type), "an object", *object);
   context.what = fmt::format("{}: rope_parameters.{}", context.what, type);
   context.theta = fallback.theta;
   if (const Json* const theta = FindGiven(*object, "rope_theta"); theta != nullptr) {

@@ -38,7 +38,7 @@ class Finder {
     if (const TensorInfo* const blocks = Find("_blocks")) return GptOssBlocks(*blocks);
     if (const TensorInfo* const bare = Find("")) return Floats(*bare, "", request_.bare_order);
     return NotFoundError(
-        fmt::format("{}: tensor {}.weight is missing; {} needs it", checkpoint_.folder, request_.module, type_));
+        fmt::format("{}: tensor {}.weight is missing; {} needs it", PlaceOf(checkpoint_), request_.module, type_));
   }
 
   static const std::vector<WeightFormat>& BlockFormats() {
@@ -65,7 +65,7 @@ class Finder {
     ASSIGN_OR_RETURN(const FloatType type, FloatTypeOf(weight));
     if (const auto* const entry = Settings(); entry != nullptr && entry->has_value()) {
       return DataLossError(fmt::format("{}: tensor {}: config.json says it is quantised, but {}.scales is missing",
-                                       checkpoint_.folder, weight.name, request_.module));
+                                       PlaceOf(checkpoint_), weight.name, request_.module));
     }
     matrix_.format = FloatFormat(type);
     std::vector<int64_t> shape = {request_.rows, request_.cols};
@@ -83,7 +83,7 @@ class Finder {
 
   Status Indices(const TensorInfo& weight, std::string suffix) {
     if (weight.dtype != DType::kI64) {
-      return DataLossError(fmt::format("{}: tensor {}: expected type I64, found {}", checkpoint_.folder, weight.name,
+      return DataLossError(fmt::format("{}: tensor {}: expected type I64, found {}", PlaceOf(checkpoint_), weight.name,
                                        DTypeName(weight.dtype)));
     }
     matrix_.data = {&weight, std::move(suffix), {request_.cols}};
@@ -97,7 +97,7 @@ class Finder {
     const TensorInfo* const biases = Find(".biases");
     if (weight.dtype != DType::kU32) {
       return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}.scales, found {}",
-                                       checkpoint_.folder, weight.name, request_.module, DTypeName(weight.dtype)));
+                                       PlaceOf(checkpoint_), weight.name, request_.module, DTypeName(weight.dtype)));
     }
     const int64_t weight_cols = weight.shape.empty() ? 0 : weight.shape.back();
     const int64_t scale_cols = scales->shape.empty() ? 0 : scales->shape.back();
@@ -112,7 +112,7 @@ class Finder {
       if (biases == nullptr) return Missing(".biases");
       if (biases->dtype != scales->dtype) {
         return DataLossError(fmt::format("{}: tensor {}: expected the type of its scales, {}, found {}",
-                                         checkpoint_.folder, biases->name, DTypeName(scales->dtype),
+                                         PlaceOf(checkpoint_), biases->name, DTypeName(scales->dtype),
                                          DTypeName(biases->dtype)));
       }
       matrix_.biases = {biases, ".biases", {request_.rows, scale_cols}};
@@ -124,7 +124,7 @@ class Finder {
       return UnsupportedError(
           fmt::format("{}: tensor {}: affine quantisation with {} bits in groups of {} is not supported; "
                       "supported: 1, 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64, 128",
-                      checkpoint_.folder, weight.name, bits, group));
+                      PlaceOf(checkpoint_), weight.name, bits, group));
     }
     matrix_.data = {&weight, ".weight", {request_.rows, weight_cols}};
     matrix_.scales = {scales, ".scales", {request_.rows, scale_cols}};
@@ -141,7 +141,7 @@ class Finder {
     }
     return DataLossError(
         fmt::format("{}: tensor {}: {} columns of codes and {} of scales fit no quantisation of {} inputs",
-                    checkpoint_.folder, weight.name, weight_cols, scale_cols, cols));
+                    PlaceOf(checkpoint_), weight.name, weight_cols, scale_cols, cols));
   }
 
   Status Microscaling(const TensorInfo& weight, int64_t bits, int64_t group) {
@@ -154,7 +154,7 @@ class Finder {
     return UnsupportedError(
         fmt::format("{}: tensor {}: {} bits in groups of {} with scales of one byte is no encoding that is supported; "
                     "supported: mxfp4 (4 in 32), mxfp8 (8 in 32), nvfp4 (4 in 16)",
-                    checkpoint_.folder, weight.name, bits, group));
+                    PlaceOf(checkpoint_), weight.name, bits, group));
   }
 
   std::string_view Mode() const {
@@ -171,13 +171,13 @@ class Finder {
     if (entry == nullptr) return Status();
     if (!entry->has_value()) {
       return DataLossError(fmt::format("{}: tensor {}: config.json says it is not quantised, but it has scales",
-                                       checkpoint_.folder, weight.name));
+                                       PlaceOf(checkpoint_), weight.name));
     }
     const QuantSettings& settings = **entry;
     if (settings.bits == bits && settings.group_size == group && settings.mode == Mode()) return Status();
     return DataLossError(fmt::format(
         "{}: tensor {}: config.json says {} with {} bits in groups of {}, its shape and scales say {} with {} in {}",
-        checkpoint_.folder, weight.name, settings.mode, settings.bits, settings.group_size, Mode(), bits, group));
+        PlaceOf(checkpoint_), weight.name, settings.mode, settings.bits, settings.group_size, Mode(), bits, group));
   }
 
   // AWQ's GEMM layout: qweight I32 [cols, rows / 8], qzeros I32 [cols / group, rows / 8], scales [cols / group, rows].
@@ -188,18 +188,18 @@ class Finder {
     if (scales == nullptr) return Missing(".scales");
     if (codes.dtype != DType::kI32 || zeros->dtype != DType::kI32) {
       return DataLossError(fmt::format("{}: tensor {}: expected types I32 of qweight and qzeros, found {} and {}",
-                                       checkpoint_.folder, codes.name, DTypeName(codes.dtype),
+                                       PlaceOf(checkpoint_), codes.name, DTypeName(codes.dtype),
                                        DTypeName(zeros->dtype)));
     }
     if (Find(".g_idx") != nullptr) {
       return UnsupportedError(fmt::format(
           "{}: tensor {}.g_idx: GPTQ weights are not supported; supported: AWQ, MLX quantisation, fp8 blocks",
-          checkpoint_.folder, request_.module));
+          PlaceOf(checkpoint_), request_.module));
     }
     const int64_t groups = scales->shape.empty() ? 0 : scales->shape.front();
     if (groups < 1 || request_.cols % groups != 0 || request_.rows % 8 != 0) {
       return DataLossError(fmt::format("{}: tensor {}: {} groups fit no AWQ quantisation of {} inputs and {} outputs",
-                                       checkpoint_.folder, scales->name, groups, request_.cols, request_.rows));
+                                       PlaceOf(checkpoint_), scales->name, groups, request_.cols, request_.rows));
     }
     matrix_.format = {.encoding = Encoding::kAwq,
                       .bits = 4,
@@ -208,7 +208,7 @@ class Finder {
     ASSIGN_OR_RETURN(matrix_.format.scale_type, FloatTypeOf(*scales));
     if (!IsSupported(matrix_.format)) {
       return UnsupportedError(fmt::format("{}: tensor {}: AWQ in groups of {} is not supported; supported: 32, 64, 128",
-                                          checkpoint_.folder, codes.name, request_.cols / groups));
+                                          PlaceOf(checkpoint_), codes.name, request_.cols / groups));
     }
     matrix_.data = {&codes, ".qweight", {request_.cols, request_.rows / 8}};
     matrix_.scales = {scales, ".scales", {groups, request_.rows}};
@@ -256,12 +256,12 @@ class Finder {
   Status CheckBlockCols(const TensorInfo& tensor) const {
     if (request_.cols % BlockElements(matrix_.format) == 0) return Status();
     return DataLossError(fmt::format("{}: tensor {}: {} inputs are no multiple of the {} elements of a block",
-                                     checkpoint_.folder, tensor.name, request_.cols, BlockElements(matrix_.format)));
+                                     PlaceOf(checkpoint_), tensor.name, request_.cols, BlockElements(matrix_.format)));
   }
 
   Status CheckU8(const TensorInfo& tensor) const {
     if (tensor.dtype == DType::kU8) return Status();
-    return DataLossError(fmt::format("{}: tensor {}: expected type U8, found {}", checkpoint_.folder, tensor.name,
+    return DataLossError(fmt::format("{}: tensor {}: expected type U8, found {}", PlaceOf(checkpoint_), tensor.name,
                                      DTypeName(tensor.dtype)));
   }
 
@@ -289,21 +289,21 @@ class Finder {
     if (tensor.dtype == DType::kF32) return FloatType::kF32;
     if (tensor.dtype == DType::kF16) return FloatType::kF16;
     if (tensor.dtype == DType::kBF16) return FloatType::kBF16;
-    return UnsupportedError(fmt::format("{}: tensor {}: type {} is not supported here; expected {}", checkpoint_.folder,
-                                        tensor.name, DTypeName(tensor.dtype), kExpectedTypes));
+    return UnsupportedError(fmt::format("{}: tensor {}: type {} is not supported here; expected {}",
+                                        PlaceOf(checkpoint_), tensor.name, DTypeName(tensor.dtype), kExpectedTypes));
   }
 
   Status CheckShape(const StoredTensor& stored) const {
     std::vector<int64_t> expected = stored.shape;
     if (request_.experts > 0) expected.insert(expected.begin(), request_.experts);
     if (stored.tensor->shape == expected) return Status();
-    return DataLossError(fmt::format("{}: tensor {}: expected shape {}, found {}", checkpoint_.folder,
+    return DataLossError(fmt::format("{}: tensor {}: expected shape {}, found {}", PlaceOf(checkpoint_),
                                      stored.tensor->name, ShapeText(expected), ShapeText(stored.tensor->shape)));
   }
 
   Status Missing(std::string_view suffix) const {
     return NotFoundError(
-        fmt::format("{}: tensor {}{} is missing; {} needs it", checkpoint_.folder, request_.module, suffix, type_));
+        fmt::format("{}: tensor {}{} is missing; {} needs it", PlaceOf(checkpoint_), request_.module, suffix, type_));
   }
 
   const Checkpoint& checkpoint_;
@@ -314,6 +314,10 @@ class Finder {
 };
 
 }  // namespace
+
+const std::string& PlaceOf(const Checkpoint& checkpoint) {
+  return checkpoint.is_gguf ? checkpoint.gguf_path : checkpoint.folder;
+}
 
 bool HasModule(const TensorIndex& tensors, const std::string& module) {
   for (const char* suffix : {".weight", ".qweight", "_blocks", ""}) {

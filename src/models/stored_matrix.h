@@ -40,6 +40,9 @@ struct MatrixRequest {
   MatrixOrder bare_order = MatrixOrder::kRowMajor;  // of floats without ".weight"
 };
 
+// The folder or file that messages name.
+const std::string& PlaceOf(const Checkpoint& checkpoint);
+
 // Whether any tensor of the module exists.
 bool HasModule(const TensorIndex& tensors, const std::string& module);
 

@@ -80,7 +80,7 @@ inline constexpr ExpertNames kGemma4Experts[] = {
 inline constexpr std::string_view kGemma4Ignored[] = {
     "self_attn.rotary_emb", "input_max",   "input_min",   "output_max",   "output_min",
     "vision_tower",         "audio_tower", "embed_audio", "embed_vision", "multi_modal_projector",
-    "vision_embedder",      "self_attn.k", "self_attn.v_"};
+    "vision_embedder",      ".attn_k",     ".attn_v",     "self_attn.k",  "self_attn.v_"};
 
 inline constexpr BlockSpec kGemma4Block{.qk_norm = QkNorm::kPerHead,
                                         .value_norm = ValueNorm::kPerHead,
