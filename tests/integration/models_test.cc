@@ -118,7 +118,9 @@ void CheckPerplexity(const std::string& model, const std::string& folder, LastWi
   EXPECT_NEAR(json.Find("mean_nll")->as_double(), whole.mean(), 1e-6);
 }
 
-TEST(DemoModel, GreedyTextEqualsTheReference) { CheckGreedyCases(ModelPath("demo-moe-4bit"), ModelPath("demo-moe-4bit"), 96); }
+TEST(DemoModel, GreedyTextEqualsTheReference) {
+  CheckGreedyCases(ModelPath("demo-moe-4bit"), ModelPath("demo-moe-4bit"), 96);
+}
 
 TEST(DemoModel, PerplexityEqualsTheReference) {
   // Its reference counts the incomplete last window too.
