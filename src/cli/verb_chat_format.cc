@@ -15,8 +15,8 @@ struct Flags {
 
 Result<std::unique_ptr<text::ChatFormatLines>> OpenLines(const std::string& model, const text::CivilTime& now) {
   if (model.empty()) return text::ChatFormatLines::Open(model, now);
-  ASSIGN_OR_RETURN(ChatSource chat, OpenChatSource(model));
-  return text::ChatFormatLines::Make(std::move(chat.source), std::move(chat.special_tokens), now);
+  ASSIGN_OR_RETURN(text::ChatSource chat, OpenChatSource(model));
+  return text::ChatFormatLines::Make(std::move(chat), now);
 }
 
 Result<int> Run(const Flags& flags) {

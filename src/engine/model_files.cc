@@ -50,21 +50,23 @@ Status ModelFilesImpl::LoadText(const std::string& path) {
   if (!tokenizer.ok() && tokenizer.status().code() != StatusCode::kNotFound) return tokenizer.status();
   if (tokenizer.ok()) tokenizer_ = std::move(tokenizer).value();
 
-  Result<ChatSource> chat = OpenChatSource(path);
+  Result<text::ChatSource> chat = OpenChatSource(path);
   if (!chat.ok()) {
     template_status_ = chat.status();
     return chat.status().code() == StatusCode::kNotFound ? Status() : chat.status();
   }
   special_tokens_ = std::move(chat->special_tokens);
-  if (!chat->source.ok()) {
-    template_status_ = chat->source.status();
-    return Status();
-  }
-  text::TemplateError error;
-  template_ = text::ChatTemplate::Parse(*chat->source, &error);
-  if (template_ == nullptr) {
-    template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", path, error.type, error.message));
-  }
+  template_status_ = chat->status;
+  const auto parse = [&](const std::string& source) {
+    text::TemplateError error;
+    std::unique_ptr<text::ChatTemplate> parsed = text::ChatTemplate::Parse(source, &error);
+    if (parsed == nullptr) {
+      template_status_ = DataLossError(fmt::format("{}: chat template: {}: {}", path, error.type, error.message));
+    }
+    return parsed;
+  };
+  if (chat->status.ok()) template_ = parse(chat->standard);
+  if (chat->tool_use.has_value()) tool_use_template_ = parse(*chat->tool_use);
   return Status();
 }
 
@@ -108,12 +110,18 @@ Result<std::string> ModelFilesImpl::Decode(std::span<const int32_t> ids, bool sk
 }
 
 Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) const {
-  if (template_ == nullptr) return template_status_;
+  const text::ChatTemplate* chosen = template_.get();
+  if (tool_use_template_ != nullptr) {
+    ASSIGN_OR_RETURN(const Json context, ParseJson(context_json, "chat context"));
+    const Json* const tools = context.Find("tools");
+    if (tools != nullptr && !tools->is_null()) chosen = tool_use_template_.get();
+  }
+  if (chosen == nullptr) return template_status_;
   std::string output;
   text::TemplateError error;
   // As text, not as a tree: integers of any size stay exact.
   const text::RenderLimits limits = text::RenderLimits::ForContext(context_json.size());
-  if (!template_->RenderJsonText(context_json, text::LocalTimeNow(), &output, &error, limits, special_tokens_)) {
+  if (!chosen->RenderJsonText(context_json, text::LocalTimeNow(), &output, &error, limits, special_tokens_)) {
     return InvalidArgumentError(fmt::format("chat template: {}: {}", error.type, error.message));
   }
   return output;

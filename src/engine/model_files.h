@@ -43,6 +43,7 @@ class ModelFilesImpl : public ModelFiles {
   ModelLayout layout_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::unique_ptr<text::ChatTemplate> template_;
+  std::unique_ptr<text::ChatTemplate> tool_use_template_;
   Status template_status_;  // why there is no template_
   Json special_tokens_;
   std::vector<int32_t> stop_ids_;

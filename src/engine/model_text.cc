@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/json.h"
 #include "formats/gguf_model.h"
 #include "formats/gguf_vocab.h"
-#include "text/chat/chat_template.h"
 #include "text/tokenizer/gguf_vocab.h"
 #include "text/tokenizer/text_file.h"
 
@@ -67,24 +67,19 @@ Result<std::unique_ptr<text::Tokenizer>> OpenTokenizer(const std::string& path) 
   return text::LoadGgufVocab(TextVocab(file.vocab), path);
 }
 
-Result<ChatSource> OpenChatSource(const std::string& path) {
+Result<text::ChatSource> OpenChatSource(const std::string& path) {
   if (!IsGgufName(path)) {
     if (!text::IsFolder(path)) return NotFoundError(fmt::format("{}: no such folder", path));
-    Result<std::string> source = text::LoadChatTemplateSource(path);
-    ASSIGN_OR_RETURN(Json special_tokens, text::LoadSpecialTokens(path));
-    if (source.ok() || source.status().code() != StatusCode::kNotFound) {
-      return ChatSource{std::move(source), std::move(special_tokens)};
-    }
+    ASSIGN_OR_RETURN(text::ChatSource source, text::LoadChatSource(path));
+    if (source.status.code() != StatusCode::kNotFound) return source;
     ASSIGN_OR_RETURN(const std::string gguf, GgufOf(path));
-    if (gguf.empty()) return ChatSource{std::move(source), std::move(special_tokens)};
-    ASSIGN_OR_RETURN(ChatSource inside, OpenChatSource(gguf));
-    for (const auto& [name, value] : special_tokens.as_object()) inside.special_tokens.Set(name, value);
+    if (gguf.empty()) return source;
+    ASSIGN_OR_RETURN(text::ChatSource inside, OpenChatSource(gguf));
+    for (const auto& [name, value] : source.special_tokens.as_object()) inside.special_tokens.Set(name, value);
     return inside;
   }
-  Result<GgufVocabFile> file = ReadGgufVocab(path);
-  if (!file.ok()) return file.status();
-  const Json config = text::GgufTokenizerConfig(TextVocab(file->vocab));
-  return ChatSource{text::ChatTemplateOf(config, path), text::SpecialTokensOf(config)};
+  ASSIGN_OR_RETURN(const GgufVocabFile file, ReadGgufVocab(path));
+  return text::ChatSourceOf(text::GgufTokenizerConfig(TextVocab(file.vocab)), path);
 }
 
 }  // namespace nunspark

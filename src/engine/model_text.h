@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "base/json.h"
 #include "nunspark/status.h"
+#include "text/chat/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nunspark {
@@ -29,12 +29,8 @@ Result<GgufTextFiles> ReadGgufTextFiles(const std::string& path);
 // there is none.
 Result<std::unique_ptr<text::Tokenizer>> OpenTokenizer(const std::string& path);
 
-struct ChatSource {
-  Result<std::string> source;  // kNotFound: the model has none
-  Json special_tokens;         // an object of strings
-};
 // Errors: kNotFound for a path that is not there; kDataLoss for a malformed file.
-Result<ChatSource> OpenChatSource(const std::string& path);
+Result<text::ChatSource> OpenChatSource(const std::string& path);
 
 }  // namespace nunspark
 

@@ -44,7 +44,7 @@ TEST(ModelText, AGgufFileHasItsOwnTokenizerAndTemplate) {
   EXPECT_THAT(Encode(path, "abc<|end|>"), ElementsAre(94, 66, 95));
   const auto chat = OpenChatSource(path);
   ASSERT_TRUE(chat.ok());
-  EXPECT_EQ(*chat->source, "{{ messages }}{{ eos_token }}");
+  EXPECT_EQ(chat->standard, "{{ messages }}{{ eos_token }}");
   EXPECT_EQ(WriteJson(chat->special_tokens), R"({"eos_token":"<|end|>"})");
 }
 
@@ -52,7 +52,7 @@ TEST(ModelText, AFolderWithoutTextFilesHasThoseOfItsGgufModel) {
   const TestFolder folder;
   folder.Write("m.gguf", SmallModel().Bytes());
   EXPECT_THAT(Encode(folder.path(), "ab"), ElementsAre(94));
-  EXPECT_EQ(*OpenChatSource(folder.path())->source, "{{ messages }}{{ eos_token }}");
+  EXPECT_EQ(OpenChatSource(folder.path())->standard, "{{ messages }}{{ eos_token }}");
 }
 
 TEST(ModelText, AFoldersOwnFilesComeFirstButAFileSpeaksForItself) {
@@ -61,9 +61,9 @@ TEST(ModelText, AFoldersOwnFilesComeFirstButAFileSpeaksForItself) {
   folder.Write("tokenizer.json", R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})");
   folder.Write("chat_template.jinja", "own");
   EXPECT_THAT(Encode(folder.path(), "ab"), ElementsAre(0, 1));
-  EXPECT_EQ(*OpenChatSource(folder.path())->source, "own");
+  EXPECT_EQ(OpenChatSource(folder.path())->standard, "own");
   EXPECT_THAT(Encode(path, "ab"), ElementsAre(94));
-  EXPECT_EQ(*OpenChatSource(path)->source, "{{ messages }}{{ eos_token }}");
+  EXPECT_EQ(OpenChatSource(path)->standard, "{{ messages }}{{ eos_token }}");
 }
 
 TEST(ModelText, TheFilesOfAPackSayTheSame) {
@@ -76,8 +76,22 @@ TEST(ModelText, TheFilesOfAPackSayTheSame) {
   pack.Write("tokenizer_config.json", files->tokenizer_config_json);
   for (const std::string_view text : {"ab", "xaabb<|end|>ab", ""})
     EXPECT_EQ(Encode(pack.path(), text), Encode(path, text));
-  EXPECT_EQ(*OpenChatSource(pack.path())->source, *OpenChatSource(path)->source);
+  EXPECT_EQ(OpenChatSource(pack.path())->standard, OpenChatSource(path)->standard);
   EXPECT_EQ(OpenChatSource(pack.path())->special_tokens, OpenChatSource(path)->special_tokens);
+}
+
+TEST(ModelText, ContextsWithToolsHaveTheirOwnTemplate) {
+  const TestFolder folder;
+  const std::filesystem::path model = std::filesystem::path(NUNSPARK_SOURCE_DIR) / "tests/data/goldens/llama";
+  std::filesystem::copy(model, folder.path(), std::filesystem::copy_options::recursive);
+  folder.Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
+      {"name": "tool_use", "template": "{{ tools|length }} tools"}]})");
+  const auto files = ModelFiles::Open(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ(*(*files)->FormatChat("{}"), "plain");
+  EXPECT_EQ(*(*files)->FormatChat(R"({"tools": null})"), "plain");
+  EXPECT_EQ(*(*files)->FormatChat(R"({"tools": []})"), "0 tools");
+  EXPECT_EQ(*(*files)->FormatChat(R"({"tools": [1]})"), "1 tools");
 }
 
 TEST(ModelText, IntegersOfAChatContextStayExact) {
@@ -96,7 +110,7 @@ TEST(ModelText, IntegersOfAChatContextStayExact) {
 TEST(ModelText, WhatIsMissingOrWrongIsSaid) {
   const TestFolder folder;
   EXPECT_EQ(OpenTokenizer(folder.path()).status().code(), StatusCode::kNotFound);
-  EXPECT_EQ(OpenChatSource(folder.path())->source.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(OpenChatSource(folder.path())->status.code(), StatusCode::kNotFound);
   EXPECT_EQ(OpenTokenizer(folder.Path("none.gguf")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(OpenChatSource(folder.Path("none")).status().code(), StatusCode::kNotFound);
   const std::string path = folder.Write("m.gguf", GgufBuilder().Text("general.architecture", "llama").Bytes());

@@ -32,13 +32,15 @@ struct ParsedTemplate {
 struct ChatFormatLines::Impl {
   CivilTime now{};
   bool has_own = false;
+  bool has_tool_use = false;
   std::string why_no_own;
   ParsedTemplate own;
+  ParsedTemplate tool_use;
   ParsedTemplate last;  // of the last line that brought one: such lines come in runs
   Json special_tokens{Json::Object()};
 
   std::string Answer(std::string_view line);
-  const ParsedTemplate* Choose(jinja::Runtime& runtime, const jinja::Value& request);
+  const ParsedTemplate* Choose(jinja::Runtime& runtime, const jinja::Value& request, const jinja::Value& context);
 };
 
 ChatFormatLines::ChatFormatLines(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -46,36 +48,39 @@ ChatFormatLines::~ChatFormatLines() = default;
 
 Result<std::unique_ptr<ChatFormatLines>> ChatFormatLines::Open(const std::string& folder, const CivilTime& now) {
   if (folder.empty()) {
-    return Make(NotFoundError("no folder was given, so every line needs a \"template\""), Json(), now);
+    ChatSource none;
+    none.status = NotFoundError("no folder was given, so every line needs a \"template\"");
+    return Make(std::move(none), now);
   }
   struct stat info {};
   if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return NotFoundError(fmt::format("{}: no such folder", folder));
   }
-  ASSIGN_OR_RETURN(Json special_tokens, LoadSpecialTokens(folder));
-  return Make(LoadChatTemplateSource(folder), std::move(special_tokens), now);
+  ASSIGN_OR_RETURN(ChatSource source, LoadChatSource(folder));
+  return Make(std::move(source), now);
 }
 
-Result<std::unique_ptr<ChatFormatLines>> ChatFormatLines::Make(Result<std::string> source, Json special_tokens,
-                                                               const CivilTime& now) {
-  if (!source.ok() && source.status().code() != StatusCode::kNotFound) return source.status();
+Result<std::unique_ptr<ChatFormatLines>> ChatFormatLines::Make(ChatSource source, const CivilTime& now) {
+  if (!source.status.ok() && source.status.code() != StatusCode::kNotFound) return source.status;
   auto impl = std::make_unique<Impl>();
   impl->now = now;
-  impl->special_tokens = std::move(special_tokens);
-  if (source.ok()) {
-    impl->has_own = true;
-    impl->own.Parse(*std::move(source));
-  } else {
-    impl->why_no_own = source.status().message();
-  }
+  impl->special_tokens = std::move(source.special_tokens);
+  impl->why_no_own = source.status.message();
+  impl->has_own = source.status.ok();
+  if (impl->has_own) impl->own.Parse(std::move(source.standard));
+  impl->has_tool_use = source.tool_use.has_value();
+  if (impl->has_tool_use) impl->tool_use.Parse(*std::move(source.tool_use));
   return std::unique_ptr<ChatFormatLines>(new ChatFormatLines(std::move(impl)));
 }
 
 std::string ChatFormatLines::Answer(std::string_view line) { return impl_->Answer(line); }
 
-const ParsedTemplate* ChatFormatLines::Impl::Choose(jinja::Runtime& runtime, const jinja::Value& request) {
+const ParsedTemplate* ChatFormatLines::Impl::Choose(jinja::Runtime& runtime, const jinja::Value& request,
+                                                    const jinja::Value& context) {
   const jinja::Value* source = request.as<jinja::DictObject>().FindText("template");
   if (source == nullptr || source->is_none()) {
+    const jinja::Value* tools = context.as<jinja::DictObject>().FindText("tools");
+    if (has_tool_use && tools != nullptr && !tools->is_none()) return &tool_use;
     if (!has_own) runtime.Fail("InvalidRequest", why_no_own);
     return has_own ? &own : nullptr;
   }
@@ -98,7 +103,7 @@ std::string ChatFormatLines::Impl::Answer(std::string_view line) {
     return ErrorLine(
         {"InvalidRequest", "expected an object with an object \"context\" and perhaps a string \"template\""});
   }
-  const ParsedTemplate* chosen = Choose(runtime, request);
+  const ParsedTemplate* chosen = Choose(runtime, request, *context);
   if (chosen == nullptr) return ErrorLine(runtime.error());
   if (chosen->tree == nullptr) return ErrorLine(chosen->error);
   std::string output;

@@ -3,7 +3,8 @@
 //   {"context": {...}, "template": S?}  ->  {"output": S}  or  {"error": {"type": T, "message": M}}
 //
 // `context` holds every variable the template sees; integers in it are exact at any size. Without `template` the
-// folder's own is used, with the folder's special tokens (bos_token, ...) filled in where the context has none.
+// folder's own is used, with the folder's special tokens (bos_token, ...) filled in where the context has none. As in
+// transformers, a folder's template of the name "tool_use" serves contexts with tools.
 // Thread-compatible.
 #ifndef NUNSPARK_TEXT_CHAT_CHAT_FORMAT_LINES_H_
 #define NUNSPARK_TEXT_CHAT_CHAT_FORMAT_LINES_H_
@@ -27,10 +28,9 @@ class ChatFormatLines {
   // Errors: as LoadChatTemplateSource and LoadSpecialTokens, but kNotFound only for a missing folder.
   static Result<std::unique_ptr<ChatFormatLines>> Open(const std::string& folder, const CivilTime& now);
 
-  // The same for a template and an object of special tokens that come from elsewhere. `source` may be kNotFound, which
-  // is no error until a line needs it; other errors are given back.
-  static Result<std::unique_ptr<ChatFormatLines>> Make(Result<std::string> source, Json special_tokens,
-                                                       const CivilTime& now);
+  // The same for templates that come from elsewhere. `source.status` may be kNotFound, which is no error until a line
+  // needs the template; other errors are given back.
+  static Result<std::unique_ptr<ChatFormatLines>> Make(ChatSource source, const CivilTime& now);
 
   // Answers one line; never fails as a whole. No newline at the end.
   std::string Answer(std::string_view line);

@@ -45,6 +45,13 @@ TEST_F(ChatFormatLinesTest, UsesTheFoldersTemplateAndTokens) {
   EXPECT_EQ(Answer(R"({"context": {"m": 1}, "template": "{{ m }}{{ bos_token }}\n"})"), R"({"output": "1<b>"})");
 }
 
+TEST_F(ChatFormatLinesTest, ToolsChooseTheTemplateOfThatName) {
+  Write("chat_template.jinja", "plain");
+  Write("additional_chat_templates/tool_use.jinja", "{{ tools }}");
+  EXPECT_EQ(Answer(R"({"context": {"tools": null}})"), R"({"output": "plain"})");
+  EXPECT_EQ(Answer(R"({"context": {"tools": [1]}})"), R"({"output": "[1]"})");
+}
+
 TEST_F(ChatFormatLinesTest, AnswersErrorsAndGoesOn) {
   auto lines = ChatFormatLines::Open("", kNow);
   ASSERT_TRUE(lines.ok());

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -75,6 +76,18 @@ Result<std::string> LoadChatTemplateSource(const std::string& folder, std::strin
 
 // The same of a tokenizer_config.json that is there already; `where` names it in errors.
 Result<std::string> ChatTemplateOf(const Json& tokenizer_config, const std::string& where, std::string_view name = "");
+
+// All of a model's templates that are chosen by themselves, and its special tokens.
+struct ChatSource {
+  Status status;         // why there is no `standard`: kNotFound, or what is wrong with it
+  std::string standard;  // the template "default", or the only one
+  // The one of that name, which as in transformers serves requests with tools.
+  std::optional<std::string> tool_use;
+  Json special_tokens{Json::Object()};
+};
+// Errors: as LoadSpecialTokens; what is wrong with templates is in `status`.
+Result<ChatSource> LoadChatSource(const std::string& folder);
+ChatSource ChatSourceOf(const Json& tokenizer_config, const std::string& where);
 
 // bos_token, eos_token, unk_token, pad_token and the other special-token strings of the folder's tokenizer_config.json
 // and special_tokens_map.json, as an object of strings (absent ones left out).

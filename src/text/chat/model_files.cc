@@ -119,4 +119,28 @@ Result<Json> LoadSpecialTokens(const std::string& folder) {
   return tokens;
 }
 
+namespace {
+
+ChatSource SourceOf(Result<std::string> standard, Result<std::string> tool_use, Json special_tokens) {
+  ChatSource source;
+  source.status = standard.status();
+  if (standard.ok()) source.standard = *std::move(standard);
+  if (tool_use.ok()) source.tool_use = *std::move(tool_use);
+  source.special_tokens = std::move(special_tokens);
+  return source;
+}
+
+}  // namespace
+
+Result<ChatSource> LoadChatSource(const std::string& folder) {
+  ASSIGN_OR_RETURN(Json special_tokens, LoadSpecialTokens(folder));
+  return SourceOf(LoadChatTemplateSource(folder), LoadChatTemplateSource(folder, "tool_use"),
+                  std::move(special_tokens));
+}
+
+ChatSource ChatSourceOf(const Json& tokenizer_config, const std::string& where) {
+  return SourceOf(ChatTemplateOf(tokenizer_config, where), ChatTemplateOf(tokenizer_config, where, "tool_use"),
+                  SpecialTokensOf(tokenizer_config));
+}
+
 }  // namespace nunspark::text
