@@ -155,7 +155,7 @@ void Planner::PlanRecord(size_t index) {
   record.tensors.reserve(piece.parts.size());
   int64_t at = 0;
   for (size_t i = 0; i < piece.parts.size(); ++i) {
-    for (ManifestTensor& tensor : StoredTensors(piece.parts[i], plan_.quantize.FormatOf(index, i))) {
+    for (ManifestTensor& tensor : StoredTensors(piece.parts[i], plan_.quantize.EncodingOf(index, i))) {
       at = AlignUp(at, kPackTensorAlignment);
       tensor.offset = at;
       at += tensor.bytes;

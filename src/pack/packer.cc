@@ -135,7 +135,7 @@ class PackRun {
   void Prefetch(int32_t piece);
   Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
   Status CopyPart(const TensorSlice& part, RecordWriter& writer);
-  Status EncodePart(const TensorSlice& part, const WeightFormat& format, const ManifestTensor* tensors,
+  Status EncodePart(const TensorSlice& part, const PartEncoding& encoding, const ManifestTensor* tensors,
                     RecordWriter& writer);
   Status FlushBatch(OutputFile& out);
   Status CopyFile(const FileChecksum& copy);
@@ -284,10 +284,10 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
   RecordWriter writer(buffer_, out, record.offset, [this](int64_t bytes) { return Advance(bytes); });
   const ManifestTensor* next = record.tensors.data();
   for (size_t i = 0; i < parts.size(); ++i) {
-    const std::optional<WeightFormat> format = plan_.quantize.FormatOf(static_cast<size_t>(piece), i);
+    const std::optional<PartEncoding> encoding = plan_.quantize.EncodingOf(static_cast<size_t>(piece), i);
     RETURN_IF_ERROR(writer.PadTo(next->offset));
-    RETURN_IF_ERROR(format.has_value() ? EncodePart(parts[i], *format, next, writer) : CopyPart(parts[i], writer));
-    next += StoredTensors(parts[i], format).size();
+    RETURN_IF_ERROR(encoding.has_value() ? EncodePart(parts[i], *encoding, next, writer) : CopyPart(parts[i], writer));
+    next += StoredTensors(parts[i], encoding).size();
   }
   RETURN_IF_ERROR(writer.PadTo(record.bytes));
   ASSIGN_OR_RETURN(checksum, writer.Finish());
@@ -309,10 +309,10 @@ Status PackRun::CopyPart(const TensorSlice& part, RecordWriter& writer) {
 }
 
 // `tensors`: what becomes of the part - codes, scales and maybe biases.
-Status PackRun::EncodePart(const TensorSlice& part, const WeightFormat& format, const ManifestTensor* tensors,
+Status PackRun::EncodePart(const TensorSlice& part, const PartEncoding& encoding, const ManifestTensor* tensors,
                            RecordWriter& writer) {
   RETURN_IF_ERROR(
-      encoder_->Encode(part, format, source_, [&](std::span<const uint8_t> codes) { return writer.Append(codes); }));
+      encoder_->Encode(part, encoding, source_, [&](std::span<const uint8_t> codes) { return writer.Append(codes); }));
   RETURN_IF_ERROR(writer.PadTo(tensors[1].offset));
   RETURN_IF_ERROR(writer.Append(encoder_->scales()));
   if (encoder_->biases().empty()) return Status();

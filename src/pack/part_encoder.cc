@@ -17,6 +17,7 @@ namespace {
 // Elements that are read and encoded at a time, and those that a thread takes at once: multiples of every group size.
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 constexpr int64_t kShareElements = int64_t{1} << 13;
+constexpr size_t kChunkBytes = static_cast<size_t>(kChunkElements) * 4;
 
 // What is read ahead of its use.
 constexpr int64_t kPrefetchBytes = int64_t{16} << 20;
@@ -25,7 +26,7 @@ constexpr int64_t kPrefetchBytes = int64_t{16} << 20;
 
 PartEncoder::PartEncoder(std::unique_ptr<ThreadPool> pool)
     : pool_(std::move(pool)),
-      source_(static_cast<size_t>(kChunkElements) * 4),
+      source_(kChunkBytes),
       floats_(static_cast<size_t>(pool_->threads()), std::vector<float>(static_cast<size_t>(kShareElements))),
       codes_(static_cast<size_t>(kChunkElements)) {}
 
@@ -35,45 +36,80 @@ Result<std::unique_ptr<PartEncoder>> PartEncoder::Create(int threads) {
 }
 
 // Rows hold whole groups, so that the weight is encoded as one long row: chunks need not know where rows end.
-Status PartEncoder::Encode(const TensorSlice& part, const WeightFormat& format, SourceReader& source,
+Status PartEncoder::Encode(const TensorSlice& part, const PartEncoding& encoding, SourceReader& source,
                            const Sink& sink) {
+  const WeightFormat& format = encoding.format;
   const std::optional<FloatType> type = FloatTypeOf(part.dtype);
   CHECK(type.has_value());
-  const int64_t cols = part.shape.back();
+  const int64_t cols = encoding.Inputs(part);
   CHECK(CanEncode(format) && cols % format.group_size == 0);
   const int64_t elements = PartElements(part);
   const int64_t element_bytes = FloatBytes(*type);
   scales_.resize(static_cast<size_t>(ScaleRowBytes(format, elements)));
   biases_.resize(format.encoding == Encoding::kAffine ? scales_.size() : 0);
+  Source floats{.type = *type, .inputs = cols};
+  if (encoding.source == MatrixOrder::kColumnMajor) {
+    CHECK(part.shape.size() == 2);
+    floats.outputs = part.shape.back();
+    RETURN_IF_ERROR(Read(part, 0, part.bytes, source));
+  }
   for (int64_t first = 0; first < elements; first += kChunkElements) {
     const int64_t count = std::min(elements - first, kChunkElements);
-    const int64_t offset = part.offset + first * element_bytes;
-    RETURN_IF_ERROR(
-        source.Read(part.file, offset, std::span(source_).first(static_cast<size_t>(count * element_bytes))));
-    const int64_t end = offset + count * element_bytes;
-    if (const int64_t more = std::min(part.offset + part.bytes - end, kPrefetchBytes); more > 0) {
-      source.Prefetch(part.file, end, more);
+    if (floats.outputs == 0) {
+      floats.first = first;
+      RETURN_IF_ERROR(Read(part, first * element_bytes, count * element_bytes, source));
     }
-    if (const int64_t bad = EncodeChunk(format, *type, first, count); bad >= 0) {
-      return DataLossError(fmt::format(
-          "tensor {}: row {}, column {} is no finite number or too far from its neighbours, and has no encoding as {}; "
-          "is the checkpoint damaged? --quantize 'NAME=none' keeps the module as it is",
-          QuoteName(part.name), bad / cols, bad % cols, FormatName(format)));
+    floats.data = source_.data();
+    if (const int64_t bad = EncodeChunk(format, floats, first, count); bad >= 0) {
+      return DataLossError(
+          fmt::format("tensor {}: output {}, input {} is no finite number or too far from its neighbours, and has no "
+                      "encoding as {}; "
+                      "is the checkpoint damaged? --quantize 'NAME=none' keeps the module as it is",
+                      QuoteName(part.name), bad / cols, bad % cols, FormatName(format)));
     }
     RETURN_IF_ERROR(sink(std::span(codes_).first(static_cast<size_t>(RowBytes(format, count)))));
+  }
+  // The floats of a weight stored by columns are not kept for the next.
+  if (floats.outputs != 0) std::vector<uint8_t>(kChunkBytes).swap(source_);
+  return Status();
+}
+
+Status PartEncoder::Read(const TensorSlice& part, int64_t offset, int64_t bytes, SourceReader& source) {
+  if (source_.size() < static_cast<size_t>(bytes)) source_.resize(static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(source.Read(part.file, part.offset + offset, std::span(source_).first(static_cast<size_t>(bytes))));
+  const int64_t end = offset + bytes;
+  if (const int64_t more = std::min(part.bytes - end, kPrefetchBytes); more > 0) {
+    source.Prefetch(part.file, part.offset + end, more);
   }
   return Status();
 }
 
-int64_t PartEncoder::EncodeChunk(const WeightFormat& format, FloatType type, int64_t first, int64_t elements) {
+void PartEncoder::Source::Get(int64_t element, std::span<float> out) const {
+  const auto count = static_cast<int64_t>(out.size());
+  if (outputs == 0) {
+    DecodeFloats({.type = type, .size = count, .data = data + (element - first) * FloatBytes(type)}, out.data());
+    return;
+  }
+  for (int64_t done = 0; done < count;) {
+    const int64_t output = (element + done) / inputs;
+    const int64_t input = (element + done) % inputs;
+    const int64_t run = std::min(count - done, inputs - input);
+    DecodeFloats(
+        {.type = type, .size = run, .data = data + (input * outputs + output) * FloatBytes(type), .step = outputs},
+        out.data() + done);
+    done += run;
+  }
+}
+
+int64_t PartEncoder::EncodeChunk(const WeightFormat& format, const Source& source, int64_t first, int64_t elements) {
   std::vector<int64_t> failed(static_cast<size_t>(pool_->threads()), -1);
   pool_->ParallelFor(elements, kShareElements, [&](int64_t begin, int64_t end, int thread) {
     std::vector<float>& floats = floats_[static_cast<size_t>(thread)];
     for (int64_t at = begin; at < end; at += kShareElements) {
-      const int64_t count = std::min(end - at, kShareElements);
-      DecodeFloats({.type = type, .size = count, .data = source_.data() + at * FloatBytes(type)}, floats.data());
+      const std::span<float> share = std::span(floats).first(static_cast<size_t>(std::min(end - at, kShareElements)));
+      source.Get(first + at, share);
       const int64_t scale_offset = ScaleRowBytes(format, first + at);
-      const int64_t bad = EncodeRow(format, std::span(floats).first(static_cast<size_t>(count)),
+      const int64_t bad = EncodeRow(format, share,
                                     {.data = codes_.data() + RowBytes(format, at),
                                      .scales = scales_.data() + scale_offset,
                                      .biases = biases_.empty() ? nullptr : biases_.data() + scale_offset});

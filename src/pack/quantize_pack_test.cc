@@ -24,14 +24,18 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // As test models have random bytes, floats included: exponents that keep them from being NaN, between 0.5 and 2.
-TestModel FloatModel(const TestShape& shape) {
-  TestModel model = MakeTestModel(shape);
+void MakeFloats(TestModel& model) {
   for (TestTensor& tensor : model.tensors) {
     if (tensor.dtype != DType::kBF16) continue;
     for (size_t i = 1; i < tensor.data.size(); i += 2) {
       tensor.data[i] = static_cast<char>((static_cast<uint8_t>(tensor.data[i]) & 0x80) | 0x3f);
     }
   }
+}
+
+TestModel FloatModel(const TestShape& shape) {
+  TestModel model = MakeTestModel(shape);
+  MakeFloats(model);
   return model;
 }
 
@@ -385,10 +389,54 @@ TEST(QuantizePack, WeightsWithoutAnEncodingAreNamed) {
   const Result<PackReport> report = PackWith(work, {"affine:4:64"});
   EXPECT_EQ(report.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(report.status().message(),
-              HasSubstr("tensor \"model.layers.1.mlp.up_proj.weight\": row 5, column 7 is no finite number"));
+              HasSubstr("tensor \"model.layers.1.mlp.up_proj.weight\": output 5, input 7 is no finite number"));
   EXPECT_FALSE(FolderExists(work / "pack"));
   const Result<PackReport> without = PackWith(work, {"affine:4:64", "model.layers.1.mlp.up_proj=none"});
   EXPECT_TRUE(without.ok()) << without.status().message();
+}
+
+// gpt-oss publishes floating-point experts as [inputs, outputs], gate and up in one, their rows alternating.
+TEST(QuantizePack, WeightsStoredByColumnsAreTurned) {
+  const TempFolder work;
+  TestModel model = MakeGptOss();
+  model.config.Set("quantization_config", Json());
+  std::erase_if(model.tensors, [](const TestTensor& tensor) {
+    return tensor.name.ends_with("_blocks") || tensor.name.ends_with("_scales");
+  });
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string at = fmt::format("model.layers.{}.mlp.experts.", layer);
+    model.Add(at + "gate_up_proj", DType::kBF16, {3, 64, 192});
+    model.Add(at + "down_proj", DType::kBF16, {3, 96, 64});
+  }
+  MakeFloats(model);
+  model.WriteTo(work / "model");
+  const Result<PackReport> report = PackWith(work, {"affine:4:32"}, 3);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_THAT(report->kept_floats, IsEmpty());
+  const std::map<std::string, Stored> pack = ReadTensors(work / "pack");
+  for (int64_t expert = 0; expert < 3; ++expert) {
+    // The expert's matrix, turned by hand.
+    const TestTensor& source = model.tensor("model.layers.1.mlp.experts.gate_up_proj");
+    TestTensor turned{.name = "", .dtype = DType::kBF16, .shape = {192, 64}, .data = std::string(192 * 64 * 2, '\0')};
+    for (int64_t in = 0; in < 64; ++in) {
+      for (int64_t out = 0; out < 192; ++out) {
+        std::memcpy(turned.data.data() + (out * 64 + in) * 2, source.data.data() + ((expert * 64 + in) * 192 + out) * 2,
+                    2);
+      }
+    }
+    ExpectEncoded(pack, fmt::format("model.layers.1.mlp.experts.{}.gate_up_proj", expert), turned, Affine(4, 32));
+  }
+  const Result<ModelLayout> before = ResolveModel(OpenCheckpoint(work / "model").value());
+  const Result<ModelLayout> after = ResolveModel(OpenCheckpoint(work / "pack").value());
+  ASSERT_TRUE(before.ok()) << before.status().message();
+  ASSERT_TRUE(after.ok()) << after.status().message();
+  const WeightUse& up = *FindWeight(after->pieces[static_cast<size_t>(after->first_expert[1])], Role::kExpertUp);
+  const WeightUse& was = *FindWeight(before->pieces[static_cast<size_t>(before->first_expert[1])], Role::kExpertUp);
+  EXPECT_EQ(FormatName(was.format), "bf16-columns");
+  EXPECT_EQ(FormatName(up.format), "affine4-g32/bf16");
+  EXPECT_EQ(up.row_begin, was.row_begin);
+  EXPECT_EQ(up.row_step, was.row_step);
+  EXPECT_NE(up.bias, -1);
 }
 
 TEST(QuantizePack, GeneratedFilesFillInForMissingOnes) {

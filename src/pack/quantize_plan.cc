@@ -37,7 +37,7 @@ class Planner {
   Planner(const ModelLayout& layout, std::span<const QuantizeRule> rules) : layout_(layout), rules_(rules) {}
 
   Result<QuantizePlan> Run(Json& config) {
-    plan_.formats.resize(layout_.pieces.size());
+    plan_.encodings.resize(layout_.pieces.size());
     matched_.resize(rules_.size(), false);
     for (size_t i = 0; i < layout_.pieces.size(); ++i) RETURN_IF_ERROR(PlanPiece(i));
     for (size_t i = 0; i < rules_.size(); ++i) {
@@ -58,19 +58,19 @@ class Planner {
 
   Status PlanPiece(size_t index) {
     const PieceLayout& piece = layout_.pieces[index];
-    std::vector<std::optional<WeightFormat>>& formats = plan_.formats[index];
-    formats.resize(piece.parts.size());
+    std::vector<std::optional<PartEncoding>>& encodings = plan_.encodings[index];
+    encodings.resize(piece.parts.size());
     for (const WeightUse& use : piece.weights) {
       if (!IsLinear(*layout_.spec, use.role)) continue;
       const auto part = static_cast<size_t>(use.data);
       // A fused matrix has several uses, one after another.
-      if (formats[part].has_value() || (&use != &piece.weights.front() && (&use - 1)->data == use.data)) continue;
+      if (encodings[part].has_value() || (&use != &piece.weights.front() && (&use - 1)->data == use.data)) continue;
       const std::string module = ModuleOf(piece.parts[part]);
       const Choice choice = Choose(piece, module, use.role);
       if (piece.kind == PieceKind::kExpert) RETURN_IF_ERROR(CheckExperts(piece, use.role, module, choice));
       if (!choice.settings.has_value()) continue;
-      Encode(piece.parts[part], use, module, *choice.settings, formats[part]);
-      if (formats[part].has_value()) NoteSettings(piece, module, *choice.settings);
+      Encode(piece.parts[part], use, module, *choice.settings, encodings[part]);
+      if (encodings[part].has_value()) NoteSettings(piece, module, *choice.settings);
     }
     return Status();
   }
@@ -104,22 +104,23 @@ class Planner {
         QuantizeRuleText(rule), module, first->second.first));
   }
 
-  // Sets `format`, or notes why not.
+  // Sets `encoding`, or notes why not.
   void Encode(const TensorSlice& part, const WeightUse& use, const std::string& module, const QuantSettings& settings,
-              std::optional<WeightFormat>& format) {
+              std::optional<PartEncoding>& encoding) {
     const std::optional<FloatType> type = FloatTypeOf(part.dtype);
     if (!type.has_value()) {
       ++plan_.already_encoded;
       return;
     }
-    const int64_t inputs = part.shape.empty() ? 0 : part.shape.back();
-    if (use.format.order == MatrixOrder::kColumnMajor) {
-      plan_.kept.push_back({module, "it is stored by columns"});
-    } else if (inputs == 0 || inputs % settings.group_size != 0) {
+    const PartEncoding made{.format = EncodedFormat(settings, *type), .source = use.format.order};
+    const int64_t inputs = part.shape.empty() ? 0 : made.Inputs(part);
+    if (inputs == 0 || inputs % settings.group_size != 0) {
       plan_.kept.push_back(
           {module, fmt::format("its {} inputs are no multiple of the group size {}", inputs, settings.group_size)});
+    } else if (made.source == MatrixOrder::kColumnMajor && part.shape.size() != 2) {
+      plan_.kept.push_back({module, "it is stored by columns and is more than a matrix"});
     } else {
-      format = EncodedFormat(settings, *type);
+      encoding = made;
       ++plan_.encoded;
     }
   }
@@ -218,25 +219,27 @@ Result<QuantizePlan> PlanQuantization(const ModelLayout& layout, std::span<const
   return Planner(layout, rules).Run(config);
 }
 
-std::vector<ManifestTensor> StoredTensors(const TensorSlice& part, const std::optional<WeightFormat>& format) {
-  if (!format.has_value()) {
+std::vector<ManifestTensor> StoredTensors(const TensorSlice& part, const std::optional<PartEncoding>& encoding) {
+  if (!encoding.has_value()) {
     return {{.name = part.name, .dtype = part.dtype, .shape = part.shape, .offset = 0, .bytes = part.bytes}};
   }
+  const WeightFormat& format = encoding->format;
   const std::string module = ModuleOf(part);
-  const auto tensor = [&](std::string_view suffix, DType dtype, int64_t last) {
+  const auto tensor = [&](std::string_view suffix, DType dtype, int64_t cols) {
     std::vector<int64_t> shape = part.shape;
-    shape.back() = last;
+    if (encoding->source == MatrixOrder::kColumnMajor) shape.front() = shape.back();
+    shape.back() = cols;
     const std::optional<int64_t> bytes = TensorBytes(shape, dtype);
     CHECK(bytes.has_value());
     return ManifestTensor{
         .name = fmt::format("{}.{}", module, suffix), .dtype = dtype, .shape = shape, .offset = 0, .bytes = *bytes};
   };
-  const int64_t inputs = part.shape.back();
-  const bool affine = format->encoding == Encoding::kAffine;
+  const int64_t inputs = encoding->Inputs(part);
+  const bool affine = format.encoding == Encoding::kAffine;
   std::vector<ManifestTensor> tensors = {
-      tensor("weight", DType::kU32, inputs * format->bits / 32),
-      tensor("scales", affine ? part.dtype : DType::kU8, inputs / format->group_size)};
-  if (affine) tensors.push_back(tensor("biases", part.dtype, inputs / format->group_size));
+      tensor("weight", DType::kU32, inputs * format.bits / 32),
+      tensor("scales", affine ? part.dtype : DType::kU8, inputs / format.group_size)};
+  if (affine) tensors.push_back(tensor("biases", part.dtype, inputs / format.group_size));
   return tensors;
 }
 

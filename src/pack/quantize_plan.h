@@ -23,16 +23,26 @@ struct KeptModule {
   std::string reason;
 };
 
+// What a part of a piece is encoded to.
+struct PartEncoding {
+  WeightFormat format;
+  MatrixOrder source = MatrixOrder::kRowMajor;  // of the floats; kColumnMajor: the part's shape is [inputs, outputs]
+
+  // Of the part as a matrix. REQUIRES: its shape has an axis.
+  int64_t Inputs(const TensorSlice& part) const {
+    return source == MatrixOrder::kRowMajor ? part.shape.back() : part.shape.front();
+  }
+};
+
 struct QuantizePlan {
-  // [pieces][parts of the piece]: the format that a part is encoded to; nullopt where its bytes stay as they are. Empty
-  // when nothing is encoded.
-  std::vector<std::vector<std::optional<WeightFormat>>> formats;
+  // [pieces][parts of the piece]: nullopt where a part's bytes stay as they are. Empty when nothing is encoded.
+  std::vector<std::vector<std::optional<PartEncoding>>> encodings;
   int64_t encoded = 0;           // modules; those of a layer's experts count one by one
   int64_t already_encoded = 0;   // modules that a rule would encode, had the source not done so
   std::vector<KeptModule> kept;  // that stay floats against a rule
 
-  std::optional<WeightFormat> FormatOf(size_t piece, size_t part) const {
-    return formats.empty() ? std::nullopt : formats[piece][part];
+  std::optional<PartEncoding> EncodingOf(size_t piece, size_t part) const {
+    return encodings.empty() ? std::nullopt : encodings[piece][part];
   }
 };
 
@@ -45,7 +55,7 @@ struct QuantizePlan {
 Result<QuantizePlan> PlanQuantization(const ModelLayout& layout, std::span<const QuantizeRule> rules, Json& config);
 
 // How `part` is stored: one tensor as it is, or weight, scales and, for affine, biases. Offsets are not set yet.
-std::vector<ManifestTensor> StoredTensors(const TensorSlice& part, const std::optional<WeightFormat>& format);
+std::vector<ManifestTensor> StoredTensors(const TensorSlice& part, const std::optional<PartEncoding>& encoding);
 
 // Elements of a part. REQUIRES: a float type.
 int64_t PartElements(const TensorSlice& part);
