@@ -9,8 +9,9 @@
 namespace nunspark::text {
 
 RenderLimits RenderLimits::ForContext(size_t context_bytes) {
-  // A template reads each byte of a message some ten times, and output is no longer than its input several times over.
-  constexpr int64_t kStepsPerByte = 64;
+  // A template reads each byte of a message some ten times, and the output is its input a few times over. Some look at
+  // all messages for each message; that is right for thousands of them.
+  constexpr int64_t kStepsPerByte = 256;
   constexpr int64_t kOutputPerByte = 8;
   const auto bytes = static_cast<int64_t>(context_bytes);
   RenderLimits limits;
