@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "text/tokenizer/gguf_vocab.h"
 #include "text/tokenizer/text_file.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -76,12 +77,7 @@ std::string CheckCase(const Tokenizer& tokenizer, const Json& line, const Json& 
   return streamed == found ? "" : "streams " + JsonQuote(streamed);
 }
 
-void CheckFamily(const fs::path& root, const std::string& name, const Json& family) {
-  SCOPED_TRACE(name);
-  std::string path = (root / name / "tokenizer.json").string();
-  if (!FileExists(path)) path += ".gz";
-  const Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(path);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+void CheckCases(const fs::path& root, const std::string& name, const Json& family, const Tokenizer& tokenizer) {
   int count = 0;
   int wrong = 0;
   for (const char* file : {"cases.jsonl", "chat_e2e.jsonl"}) {
@@ -89,7 +85,7 @@ void CheckFamily(const fs::path& root, const std::string& name, const Json& fami
     for (std::string text; std::getline(lines, text);) {
       const Json line = std::move(ParseJson(text, file)).value();
       ++count;
-      const std::string problem = CheckCase(**tokenizer, line, family);
+      const std::string problem = CheckCase(tokenizer, line, family);
       if (problem.empty()) continue;
       if (++wrong <= 5) ADD_FAILURE() << file << " " << text.substr(0, 300) << "\n" << problem;
     }
@@ -98,9 +94,126 @@ void CheckFamily(const fs::path& root, const std::string& name, const Json& fami
   EXPECT_EQ(wrong, 0) << "of " << count;
 }
 
+void CheckFamily(const fs::path& root, const std::string& name, const Json& family) {
+  SCOPED_TRACE(name);
+  std::string path = (root / name / "tokenizer.json").string();
+  if (!FileExists(path)) path += ".gz";
+  const Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(path);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  CheckCases(root, name, family, **tokenizer);
+}
+
+Json ManifestOf(const fs::path& root) {
+  return std::move(ParseJson(ReadOrEmpty(root / "manifest.json"), "manifest.json")).value();
+}
+
 void CheckAll(const fs::path& root) {
-  const Json manifest = std::move(ParseJson(ReadOrEmpty(root / "manifest.json"), "manifest.json")).value();
+  const Json manifest = ManifestOf(root);
   for (const auto& [name, family] : manifest.as_object()) CheckFamily(root, name, family);
+}
+
+// --- The same vocabularies as a GGUF file would have them ---
+
+struct GgufFamily {
+  const char* name;  // of the reference set
+  const char* model;
+  const char* pre;
+  const char* model_name;
+};
+constexpr GgufFamily kGgufFamilies[] = {
+    {"syn_smollm2", "gpt2", "smollm", ""},  {"syn_qwen35", "gpt2", "qwen35", ""},
+    {"syn_youtu", "gpt2", "youtu", ""},     {"syn_seed_oss", "gpt2", "seed-coder", ""},
+    {"llama3_1", "gpt2", "llama-bpe", ""},  {"qwen3", "gpt2", "qwen2", ""},
+    {"gptoss", "gpt2", "gpt-4o", ""},       {"deepseek_v3", "gpt2", "deepseek-v3", ""},
+    {"mistral_nemo", "gpt2", "tekken", ""}, {"llama2", "llama", "default", ""},
+    {"mistral_v1", "llama", "default", ""}, {"phi3", "llama", "default", "Phi-3 mini"},
+};
+
+// A GgufVocab and the texts it borrows.
+struct OwnedVocab {
+  GgufVocab vocab;
+  std::vector<std::string> tokens;
+  std::vector<std::string> merges;
+};
+
+void TakeTokens(const Json& json, OwnedVocab& owned) {
+  std::vector<std::pair<std::string, TokenId>> texts;
+  std::vector<std::pair<TokenId, int32_t>> added;
+  for (const auto& [text, id] : json.Find("model")->Find("vocab")->as_object()) {
+    texts.emplace_back(text, static_cast<TokenId>(id.as_int()));
+  }
+  for (const Json& token : json.Find("added_tokens")->as_array()) {
+    const auto id = static_cast<TokenId>(token.Find("id")->as_int());
+    const std::string& text = token.Find("content")->as_string();
+    texts.emplace_back(text, id);
+    added.emplace_back(id, text == "<unk>" ? 2 : token.Find("special")->as_bool() ? 3 : 4);
+  }
+  TokenId id_end = 0;
+  for (const auto& [text, id] : texts) id_end = std::max(id_end, id + 1);
+  for (TokenId id = 0; id < id_end; ++id) owned.tokens.push_back("[PAD" + std::to_string(id) + "]");
+  owned.vocab.token_types.assign(owned.tokens.size(), 5);
+  for (const auto& [text, id] : texts) {
+    owned.tokens[static_cast<size_t>(id)] = text;
+    owned.vocab.token_types[static_cast<size_t>(id)] = text.size() == 6 && text.starts_with("<0x") ? 6 : 1;
+  }
+  for (const auto& [id, type] : added) owned.vocab.token_types[static_cast<size_t>(id)] = type;
+}
+
+// Llama's scores fall with the id; its runs of spaces come last of all.
+void TakeScores(OwnedVocab& owned) {
+  for (size_t id = 0; id < owned.tokens.size(); ++id) {
+    const std::string& text = owned.tokens[id];
+    bool spaces = text.size() > 3 && text.size() % 3 == 0;
+    for (size_t at = 0; at + 2 < text.size(); at += 3) spaces = spaces && text.substr(at, 3) == "▁";
+    owned.vocab.scores.push_back(spaces ? -1e9f : id < 259 ? 0 : 259 - static_cast<float>(id));
+  }
+}
+
+void TakeMerges(const Json& json, OwnedVocab& owned) {
+  for (const Json& merge : json.Find("model")->Find("merges")->as_array()) {
+    owned.merges.push_back(merge.is_string() ? merge.as_string()
+                                             : merge.as_array()[0].as_string() + " " + merge.as_array()[1].as_string());
+  }
+}
+
+void CheckAsGguf(const fs::path& root) {
+  const Json manifest = ManifestOf(root);
+  for (const GgufFamily& gguf : kGgufFamilies) {
+    const Json* const family = manifest.Find(gguf.name);
+    if (family == nullptr) continue;
+    SCOPED_TRACE(gguf.name);
+    const Json json = std::move(ParseJson(ReadOrEmpty(root / gguf.name / "tokenizer.json"), gguf.name)).value();
+    OwnedVocab owned;
+    owned.vocab.model = gguf.model;
+    owned.vocab.pre = gguf.pre;
+    owned.vocab.model_name = gguf.model_name;
+    TakeTokens(json, owned);
+    if (owned.vocab.model == "llama") {
+      TakeScores(owned);
+    } else {
+      TakeMerges(json, owned);
+    }
+    owned.vocab.tokens.assign(owned.tokens.begin(), owned.tokens.end());
+    owned.vocab.merges.assign(owned.merges.begin(), owned.merges.end());
+    const std::vector<TokenId> before = IdsOf(*family->Find("prefix")), after = IdsOf(*family->Find("suffix"));
+    owned.vocab.add_bos = !before.empty();
+    owned.vocab.add_eos = !after.empty();
+    if (!before.empty()) owned.vocab.bos_id = before.front();
+    if (!after.empty()) owned.vocab.eos_id = after.front();
+    const Result<std::unique_ptr<Tokenizer>> tokenizer = LoadGgufVocab(owned.vocab, gguf.name);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    CheckCases(root, gguf.name, *family, **tokenizer);
+  }
+}
+
+TEST(TokenizerGolden, OwnSetIsReproducedFromGgufVocabularies) {
+  CheckAsGguf(fs::path(NUNSPARK_SOURCE_DIR) / "tests/data/tokenizers");
+}
+
+TEST(TokenizerGolden, FullSetIsReproducedFromGgufVocabularies) {
+  const fs::path root = fs::path(NUNSPARK_SOURCE_DIR) / "../shared/tokenizers";
+  if (!fs::exists(root)) GTEST_SKIP() << "full reference set not present";
+  CheckAsGguf(root);
 }
 
 TEST(TokenizerGolden, OwnSetIsReproducedExactly) { CheckAll(fs::path(NUNSPARK_SOURCE_DIR) / "tests/data/tokenizers"); }
