@@ -7,7 +7,6 @@
 // other work on the machine only ever adds. The peer is whatever `python3` imports: a virtual environment's bin folder
 // in front of PATH chooses it.
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,23 +58,22 @@ int64_t ResidentBytes() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// By how much a process grows that loads the file.
+// By how much a process grows that loads the file and has done nothing before: this program, started anew.
 double LoadedBytes(const std::string& path) {
-  int ends[2];
-  CHECK(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const int64_t before = ResidentBytes();
-    const Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(path);
-    const int64_t grown = tokenizer.ok() ? ResidentBytes() - before : 0;
-    _exit(write(ends[1], &grown, sizeof grown) == sizeof grown ? 0 : 1);
-  }
-  close(ends[1]);
-  int64_t grown = 0;
-  CHECK(read(ends[0], &grown, sizeof grown) == sizeof grown);
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return static_cast<double>(grown);
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::FILE* const answer = popen(fmt::format("'{}' memory '{}'", self, path).c_str(), "r");
+  CHECK(answer != nullptr);
+  double bytes = 0;
+  CHECK(std::fscanf(answer, "%lf", &bytes) == 1);
+  CHECK(pclose(answer) == 0);
+  return bytes;
+}
+
+int PrintLoadedBytes(const std::string& path) {
+  const int64_t before = ResidentBytes();
+  const Result<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(path);
+  fmt::print("{}\n", ResidentBytes() - before);
+  return tokenizer.ok() ? 0 : 1;
 }
 
 // The peer in a process of its own, which answers one line for each line.
@@ -239,6 +237,7 @@ void MeasureHostile() {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "memory" && argc == 3) return nunspark::text::PrintLoadedBytes(argv[2]);
   if (what != "hostile") nunspark::text::MeasureTokenizers();
   if (what != "tokenizers") nunspark::text::MeasureHostile();
   return 0;
