@@ -36,7 +36,7 @@ VARIABLES = {
 
 # Differences with a reason. Each is checked on the pair of results.
 ADDRESS = re.compile(r" at 0x[0-9a-f]+|<generator|_reverseiterator|reversed object|<function|<bound method|&lt;bound method|<built-in|<class"
-                     r"|object>|<Cycler|<BlockRef|<method|dict_reverse|<module|<jinja2|<range_iterator")
+                     r"|object>|<Cycler|<BlockRef|<method|dict_reverse|<module|<jinja2|<range_iterator|object at|method \w+ of", re.IGNORECASE)
 
 
 def explained(source, ours, theirs):
@@ -56,8 +56,10 @@ def explained(source, ours, theirs):
         return "a slice of a constant that has none: Jinja2's optimizer makes it undefined"
     if "not supported" in message and "sets" in message:
         return "sets do not exist here"
-    if re.search(r"\bdict\b", source) and not re.search(r"\bdict\(", source):
+    if re.search(r"\bdict\b(?!\()", source):
         return "the class dict as a value"
+    if ours.get("error", {}).get("type") == "OverflowError" and "C ssize_t" in message and "range" in source:
+        return "a range whose ends are beyond 64 bits"
     if out is not None and ("b'" in out or 'b"' in out) and "encode" in source:
         return "bytes"
     if "random" in source or "lipsum" in source:

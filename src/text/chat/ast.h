@@ -50,6 +50,11 @@ struct VariableRef {
 
 struct Expr;
 
+// Whether what is printed is escaped. As in Jinja2 that is a matter of the place in the source: a macro that is defined
+// outside an autoescape block does not escape when it is called inside. Only where the block's condition is no constant
+// is it known at the time of printing.
+enum class EscapeMode : uint8_t { kOff, kOn, kWhenPrinting };
+
 struct CallArguments {
   std::vector<Expr*> positional;
   std::vector<std::pair<std::string, Expr*>> keywords;
@@ -61,6 +66,7 @@ struct Expr {
   Expr(ExprKind expr_kind, int source_line) : kind(expr_kind), line(source_line) {}
   ExprKind kind;
   NameUse use = NameUse::kLoad;
+  EscapeMode escape = EscapeMode::kOff;  // kConcat
   BinaryOp binary_op = BinaryOp::kAdd;
   int line;
   std::string text;
@@ -124,6 +130,7 @@ struct MacroInfo {
 struct Stmt {
   Stmt(StmtKind stmt_kind, int source_line) : kind(stmt_kind), line(source_line) {}
   StmtKind kind;
+  EscapeMode escape = EscapeMode::kOff;
   int line;
   std::string text;
   Expr* target = nullptr;

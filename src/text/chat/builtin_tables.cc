@@ -27,20 +27,115 @@ const Builtin* Find(const Table& table, std::string_view name) {
   return it == table.end() ? nullptr : it->second;
 }
 
-// Attributes that every Python object has; the sandbox hides them.
-constexpr std::string_view kObjectAttributes[] = {
-    "__class__", "__delattr__",      "__dir__",    "__doc__",  "__eq__",           "__format__",
-    "__ge__",    "__getattribute__", "__gt__",     "__hash__", "__init__",         "__init_subclass__",
-    "__le__",    "__lt__",           "__ne__",     "__new__",  "__reduce__",       "__reduce_ex__",
-    "__repr__",  "__setattr__",      "__sizeof__", "__str__",  "__subclasshook__", "__getstate__"};
-constexpr std::string_view kContainerAttributes[] = {"__len__", "__getitem__", "__iter__", "__contains__",
-                                                     "__reversed__"};
+// Attributes that the sandbox hides, of every Python 3.11 object and, below, of some kinds of them.
+constexpr std::string_view kObjectAttributes =
+    "__class__ __delattr__ __dir__ __doc__ __eq__ __format__ __ge__ __getattribute__ __getstate__ __gt__ __hash__ "
+    "__init__ __init_subclass__ __le__ __lt__ __ne__ __new__ __reduce__ __reduce_ex__ __repr__ __setattr__ __sizeof__ "
+    "__str__ __subclasshook__";
+
+constexpr std::string_view kSequenceAttributes = "__add__ __contains__ __getitem__ __iter__ __len__ __mul__ __rmul__";
+
+// Beyond those of sequences.
+constexpr std::string_view kStringAttributes = "__getnewargs__ __mod__ __rmod__";
+
+constexpr std::string_view kMarkupAttributes = "__html__ __html_format__ __module__ __radd__ __slots__";
+
+constexpr std::string_view kListAttributes = "__class_getitem__ __delitem__ __iadd__ __imul__ __reversed__ __setitem__";
+
+constexpr std::string_view kTupleAttributes = "__class_getitem__ __getnewargs__";
+
+constexpr std::string_view kDictAttributes =
+    "__class_getitem__ __contains__ __delitem__ __getitem__ __ior__ __iter__ __len__ __or__ __reversed__ __ror__ "
+    "__setitem__";
+
+constexpr std::string_view kNumberAttributes =
+    "__abs__ __add__ __bool__ __ceil__ __divmod__ __float__ __floor__ __floordiv__ __getnewargs__ __int__ __mod__ "
+    "__mul__ __neg__ __pos__ __pow__ __radd__ __rdivmod__ __rfloordiv__ __rmod__ __rmul__ __round__ __rpow__ __rsub__ "
+    "__rtruediv__ __sub__ __truediv__ __trunc__";
+
+constexpr std::string_view kIntegerAttributes =
+    "__and__ __index__ __invert__ __lshift__ __or__ __rand__ __rlshift__ __ror__ __rrshift__ __rshift__ __rxor__ "
+    "__xor__";
+
+constexpr std::string_view kUndefinedAttributes =
+    "__add__ __aiter__ __bool__ __call__ __complex__ __div__ __float__ __floordiv__ __getattr__ __getitem__ __int__ "
+    "__iter__ __len__ __mod__ __module__ __mul__ __neg__ __pos__ __pow__ __radd__ __rdiv__ __rfloordiv__ __rmod__ "
+    "__rmul__ __rpow__ __rsub__ __rtruediv__ __sub__ __truediv__ _fail_with_undefined_error _undefined_exception "
+    "_undefined_hint _undefined_message _undefined_name _undefined_obj";
+
+constexpr std::string_view kViewAttributes = "__iter__ __len__ __reversed__";
+
+constexpr std::string_view kSetViewAttributes =
+    "__and__ __contains__ __or__ __rand__ __ror__ __rsub__ __rxor__ __sub__ __xor__";
+
+constexpr std::string_view kRangeAttributes = "__bool__ __contains__ __getitem__ __iter__ __len__ __reversed__";
+
+constexpr std::string_view kGeneratorAttributes = "__del__ __iter__ __name__ __next__ __qualname__ gi_code gi_frame";
+
+constexpr std::string_view kIteratorAttributes = "__iter__ __length_hint__ __next__ __setstate__";
+
+constexpr std::string_view kFunctionAttributes =
+    "__annotations__ __builtins__ __call__ __closure__ __code__ __defaults__ __dict__ __get__ __globals__ "
+    "__kwdefaults__ __module__ __name__ __qualname__";
+
+constexpr std::string_view kMethodAttributes = "__call__ __module__ __name__ __qualname__ __self__ __text_signature__";
+
+// Of classes that Jinja2 itself defines.
+constexpr std::string_view kInstanceAttributes = "__dict__ __module__ __weakref__";
+
 constexpr std::string_view kListMutators[] = {"append", "extend", "insert", "remove", "reverse", "sort"};
 constexpr std::string_view kDictMutators[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 template <size_t N>
 bool Has(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// Whether `name` is a word of `words`.
+bool HasWord(std::string_view words, std::string_view name) {
+  if (name.empty() || name.find(' ') != std::string_view::npos) return false;
+  for (size_t at = words.find(name); at != std::string_view::npos; at = words.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || words[at - 1] == ' ') && (end == words.size() || words[end] == ' ')) return true;
+  }
+  return false;
+}
+
+bool HasHiddenAttribute(const Value& value, std::string_view name) {
+  const auto has = [name](std::string_view words) { return HasWord(words, name); };
+  switch (value.kind()) {
+    case Kind::kString:
+      return has(kSequenceAttributes) || has(kStringAttributes) ||
+             (value.as<StringObject>().markup && has(kMarkupAttributes));
+    case Kind::kList: return has(kSequenceAttributes) || has(kListAttributes);
+    case Kind::kTuple: return has(kSequenceAttributes) || has(kTupleAttributes);
+    case Kind::kDict: return has(kDictAttributes);
+    case Kind::kBool:
+    case Kind::kInt:
+    case Kind::kBig: return has(kNumberAttributes) || has(kIntegerAttributes);
+    case Kind::kFloat: return has(kNumberAttributes) || name == "__getformat__";
+    case Kind::kNone: return name == "__bool__";
+    case Kind::kUndefined: return has(kUndefinedAttributes);
+    case Kind::kDictView:
+      return has(kViewAttributes) || (value.as<DictViewObject>().part != DictPart::kValues && has(kSetViewAttributes));
+    case Kind::kRange: return has(kRangeAttributes);
+    case Kind::kIterator:
+      return has(value.as<IteratorObject>().type_name == "generator" ? kGeneratorAttributes : kIteratorAttributes);
+    case Kind::kFunction:
+      return has(value.as<FunctionObject>().self.missing() ? kFunctionAttributes : kMethodAttributes);
+    case Kind::kMacro:
+    case Kind::kJoiner:
+    case Kind::kBlock: return has(kInstanceAttributes) || name == "__call__";
+    case Kind::kCycler: return has(kInstanceAttributes) || name == "__next__";
+    case Kind::kSelf: return has(kInstanceAttributes) || name == "__getitem__";
+    case Kind::kLoop: return has(kInstanceAttributes) || has("__annotations__ __call__ __iter__ __len__ __next__");
+    case Kind::kNamespace:
+    case Kind::kSlice:
+    case Kind::kEnv:
+    case Kind::kFailed:
+    case Kind::kMissing: break;
+  }
+  return false;
 }
 
 }  // namespace
@@ -101,11 +196,7 @@ bool HasForeignAttribute(const Value& value, std::string_view name) {
     case Kind::kNamespace: return name == "__class__";
     default: break;
   }
-  if (!name.starts_with("__")) return false;
-  if (Has(kObjectAttributes, name)) return true;
-  const bool is_container =
-      value.is_string() || value.is_list() || value.is_tuple() || value.is_dict() || value.is_undefined();
-  return is_container && Has(kContainerAttributes, name);
+  return HasWord(kObjectAttributes, name) || HasHiddenAttribute(value, name);
 }
 
 bool TextArgument(Runtime& runtime, const Builtin* named, const Call& call, size_t i, std::string_view* text) {

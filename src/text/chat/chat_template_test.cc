@@ -248,6 +248,23 @@ TEST(ChatTemplate, EveryCutOfATemplateParsesOrFailsCleanly) {
   }
 }
 
+TEST(ChatTemplate, EscapesByThePlaceInTheSource) {
+  EXPECT_EQ(
+      RenderText("{% macro m(p) %}{{ p }}{% endmacro %}{% autoescape true %}{{ m('<') }}{{ '<' }}{% endautoescape %}"),
+      "<&lt;");
+  // A condition that is known when rendering only reaches what is computed then.
+  EXPECT_EQ(RenderText("{% autoescape x %}{{ '<' }}{{ y }}{% endautoescape %}", R"({"x": true, "y": "<"})"), "<&lt;");
+  EXPECT_EQ(RenderText("{% autoescape true %}{% block b %}{{ y }}{% endblock %}{% endautoescape %}", R"({"y": "<"})"),
+            "<");
+}
+
+TEST(ChatTemplate, ErrorsComeInJinjasOrder) {
+  // The namespace is asked for before the parts of the block are joined, where the number would be refused.
+  EXPECT_EQ(ErrorType("{% set ns.v %}{% filter length %}a{% endfilter %}{% endset %}"), "TemplateRuntimeError");
+  EXPECT_EQ(ErrorType("{% set v %}{% filter length %}a{% endfilter %}{% endset %}"), "TypeError");
+  EXPECT_EQ(RenderText("{{ self|urlencode }}"), "%3CTemplateReference%20None%3E");
+}
+
 TEST(ChatTemplate, InvalidUtf8BecomesReplacementCharacters) {
   EXPECT_EQ(RenderText("a\xFF{{ 'b\xC3' }}"),
             "a\xEF\xBF\xBD"
@@ -359,7 +376,9 @@ TEST(ChatTemplateLimits, AreThoseOfTheCaller) {
 TEST(ChatTemplateSandbox, HidesInternalsAndRefusesChanges) {
   for (const char* source :
        {"{{ ''.__class__.__mro__ }}", "{{ l.append(1) }}", "{{ l.sort() }}", "{{ d.update({}) }}", "{{ d.pop('a') }}",
-        "{{ d.setdefault('b', 1) }}", "{{ '{0.__class__.x}'.format(l) }}", "{{ l['append'](1) }}"}) {
+        "{{ d.setdefault('b', 1) }}", "{{ '{0.__class__.x}'.format(l) }}", "{{ l['append'](1) }}",
+        "{{ d.keys().__len__.x }}", "{{ (3).__add__.x }}", "{{ range(3).__iter__.x }}", "{{ l.append.__self__.x }}",
+        "{{ (l|map('string')).gi_frame.x }}", "{{ nope.__add__.x }}"}) {
     EXPECT_EQ(ErrorType(source, R"({"l": [1], "d": {"a": 1}})"), "SecurityError") << source;
   }
   EXPECT_EQ(RenderText("{{ ''.__class__ }}|{{ '{0.__class__}'.format(l) }}", R"({"l": [1]})"), "|");

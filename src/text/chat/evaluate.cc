@@ -131,8 +131,8 @@ Value Interpreter::EvaluateConcat(const Expr* expr, EnvObject& env) {
     markup = markup || (value.is_string() && value.as<StringObject>().markup);
     parts.push_back(std::move(value));
   }
-  // Only where autoescaping is on does one Markup make the whole Markup.
-  markup = markup && runtime_.autoescape;
+  // Only where escaping is on by the source does one Markup make the whole Markup.
+  markup = markup && expr->escape == EscapeMode::kOn;
   std::string text;
   for (const Value& part : parts) {
     if (markup) {

@@ -68,7 +68,8 @@ std::string QuoteUrl(std::string_view text, bool for_query) {
 }
 
 Value UrlEncode(Runtime& runtime, Call& call) {
-  if (call.self.is_string() || !runtime.IsIterable(call.self)) {
+  // Blocks can only be looped over by index, which does not make them iterable in this sense.
+  if (call.self.is_string() || call.self.kind() == Kind::kSelf || !runtime.IsIterable(call.self)) {
     JINJA_TRY(const Value text, runtime.ToString(call.self));
     return runtime.String(QuoteUrl(Text(text), false));
   }

@@ -18,12 +18,13 @@ class Interpreter::Capture {
   ~Capture() { Restore(); }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
-  // Ends the capture. Markup where autoescaping is on.
-  Value Take() {
+  // Ends the capture. Markup where autoescaping is on, by default at this moment.
+  Value Take() { return Take(interpreter_.runtime_.autoescape); }
+  Value Take(bool markup) {
     Runtime& runtime = interpreter_.runtime_;
     interpreter_.CheckAllText();
     Restore();
-    return runtime.failed() ? Value::Failed() : runtime.String(std::move(text_), runtime.autoescape);
+    return runtime.failed() ? Value::Failed() : runtime.String(std::move(text_), markup);
   }
 
  private:
@@ -202,9 +203,10 @@ void Interpreter::CheckAllText() {
   runtime_.TypeError(fmt::format("sequence item: expected str instance, {} found", not_text_));
 }
 
-bool Interpreter::WriteValue(const Value& value) {
-  if (value.is_string() && (!runtime_.autoescape || value.as<StringObject>().markup)) return Write(Text(value));
-  if (runtime_.autoescape) {
+bool Interpreter::WriteValue(const Value& value, EscapeMode mode) {
+  const bool escapes = Escapes(mode);
+  if (value.is_string() && (!escapes || value.as<StringObject>().markup)) return Write(Text(value));
+  if (escapes) {
     const Value escaped = Escape(runtime_, value);
     return !escaped.failed() && Write(Text(escaped));
   }
@@ -252,7 +254,7 @@ Interpreter::Flow Interpreter::Output(const Stmt* stmt, EnvObject& env) {
       continue;
     }
     const Value value = Evaluate(expr, env);
-    if (value.failed() || !WriteValue(value)) return Flow::kFailed;
+    if (value.failed() || !WriteValue(value, expr->escape)) return Flow::kFailed;
   }
   return Flow::kNext;
 }
@@ -283,7 +285,7 @@ Value Interpreter::RunLoopFunction(const Stmt* stmt, const Value& iterable, EnvO
   const Value env = NewEnv(stmt->function_slots, Value(static_cast<Object*>(&around)), around.context);
   Capture capture(*this);
   RunLoop(stmt, iterable, env.as<EnvObject>(), around, depth0);
-  return capture.Take();
+  return capture.Take(Escapes(stmt->escape));
 }
 
 Value Interpreter::CallLoop(const LoopObject& loop, const Value& iterable) {
@@ -363,9 +365,10 @@ Interpreter::Flow Interpreter::SetBlock(const Stmt* stmt, EnvObject& env) {
     Capture capture(*this);
     const Flow flow = ExecuteAll(stmt->body, env);
     if (flow != Flow::kNext) return flow;
-    text = capture.Take();
+    // As in Jinja2's code, before the parts of the body are joined.
+    if (!CheckTarget(stmt->target, env)) return Flow::kFailed;
+    text = stmt->filter != nullptr ? capture.Take(Escapes(stmt->escape)) : capture.Take();
   }
-  if (!CheckTarget(stmt->target, env)) return Flow::kFailed;
   if (!text.failed() && stmt->filter != nullptr) {
     text = EvaluateFilter(stmt->filter, env, &text);
     if (!text.failed() && runtime_.autoescape && !(text.is_string() && text.as<StringObject>().markup)) {
@@ -404,7 +407,7 @@ Interpreter::Flow Interpreter::FilterBlock(const Stmt* stmt, EnvObject& env) {
     Capture capture(*this);
     const Flow flow = ExecuteAll(stmt->body, env);
     if (flow != Flow::kNext) return flow;
-    text = capture.Take();
+    text = capture.Take(Escapes(stmt->escape));
   }
   if (text.failed()) return Flow::kFailed;
   const Value filtered = EvaluateFilter(stmt->filter, env, &text);

@@ -135,7 +135,10 @@ class Interpreter {
   Value Resolve(const EnvObject& env, const std::string& name) const;
   Value NewEnv(int slots, const Value& parent, const Value& context);
   bool Write(std::string_view text);
-  bool WriteValue(const Value& value);
+  bool Escapes(EscapeMode mode) const {
+    return mode == EscapeMode::kOn || (mode == EscapeMode::kWhenPrinting && runtime_.autoescape);
+  }
+  bool WriteValue(const Value& value, EscapeMode mode);
   // What a filter or call block gives. Jinja2 does not turn it into text: anything else is an error, which shows only
   // when the text around it is joined.
   bool WriteResult(const Value& value);

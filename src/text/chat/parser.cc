@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "text/chat/parser_impl.h"
 #include "text/chat/unicode.h"
@@ -15,6 +17,55 @@ constexpr int kMaxLevel = 400;
 
 // The longest published template has some 30 KB.
 constexpr size_t kMaxSourceBytes = 256 << 10;
+
+// Whether Jinja2's optimizer knows the value when it compiles an autoescape block with a condition at run time: filters
+// and tests are not evaluated there.
+bool IsConstant(const Expr& expr) {
+  const auto all = [](const std::vector<Expr*>& items) {
+    return std::all_of(items.begin(), items.end(),
+                       [](const Expr* item) { return item == nullptr || IsConstant(*item); });
+  };
+  switch (expr.kind) {
+    case ExprKind::kText:
+    case ExprKind::kConst: return true;
+    case ExprKind::kTuple:
+    case ExprKind::kList:
+    case ExprKind::kDict:
+    case ExprKind::kConcat:
+    case ExprKind::kSlice: return all(expr.items);
+    case ExprKind::kNot:
+    case ExprKind::kNegate:
+    case ExprKind::kPlus:
+    case ExprKind::kGetAttribute: return IsConstant(*expr.left);
+    case ExprKind::kBinary:
+    case ExprKind::kAnd:
+    case ExprKind::kOr:
+    case ExprKind::kGetItem: return IsConstant(*expr.left) && IsConstant(*expr.right);
+    case ExprKind::kCompare: return IsConstant(*expr.left) && all(expr.items);
+    case ExprKind::kCondition:
+      return IsConstant(*expr.test) && IsConstant(*expr.left) && expr.right != nullptr && IsConstant(*expr.right);
+    case ExprKind::kName:
+    case ExprKind::kNamespaceRef:
+    case ExprKind::kCall:
+    case ExprKind::kFilter:
+    case ExprKind::kTest: return false;
+  }
+  return false;
+}
+
+// The truth of a literal; nullopt for other expressions.
+std::optional<bool> ConstantTruth(const Expr& expr) {
+  if (expr.kind != ExprKind::kConst) return std::nullopt;
+  const Value& value = expr.constant;
+  switch (value.kind()) {
+    case Kind::kNone: return false;
+    case Kind::kBool:
+    case Kind::kInt: return value.small_int() != 0;
+    case Kind::kFloat: return value.float_value() != 0;
+    case Kind::kString: return !Text(value).empty();
+    default: return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -131,7 +182,11 @@ void Parser::UnknownTag(const std::string& name) {
   Fail(message);
 }
 
-Stmt* Parser::NewStmt(StmtKind kind, int line) { return &tree_.stmts.emplace_back(kind, line); }
+Stmt* Parser::NewStmt(StmtKind kind, int line) {
+  Stmt* stmt = &tree_.stmts.emplace_back(kind, line);
+  stmt->escape = escape_mode();
+  return stmt;
+}
 
 // --- Statements ---
 
@@ -157,7 +212,7 @@ std::vector<Stmt*> Parser::Body(const Words& ends) {
     } else if (token.kind == TokenKind::kVariableBegin) {
       Skip();
       Expr* expr = Tuple(Conditional::kAllowed);
-      if (expr != nullptr && ExpectKind(TokenKind::kVariableEnd)) output()->exprs.push_back(expr);
+      if (expr != nullptr && ExpectKind(TokenKind::kVariableEnd)) AddPrinted(expr, output());
     } else if (token.kind == TokenKind::kBlockBegin) {
       Skip();
       if (IsAnyName(ends)) {
@@ -381,7 +436,15 @@ Stmt* Parser::Autoescape() {
   Stmt* stmt = NewStmt(StmtKind::kAutoescape, current().line);
   Skip();
   stmt->value = Expression();
+  const bool outer_escapes = escapes_, outer_varies = escape_varies_;
+  if (!failed_) {
+    const std::optional<bool> on = ConstantTruth(*stmt->value);
+    escapes_ = on.value_or(escapes_);
+    escape_varies_ = escape_varies_ || !on.has_value();
+  }
   stmt->body = Block({"endautoescape"});
+  escapes_ = outer_escapes;
+  escape_varies_ = outer_varies;
   Skip();
   return stmt;
 }
@@ -398,7 +461,11 @@ Stmt* Parser::NamedBlock() {
         "instead.");
     return nullptr;
   }
+  // A block is a function of its own, as if it stood outside of everything.
+  const bool outer_escapes = std::exchange(escapes_, false), outer_varies = std::exchange(escape_varies_, false);
   stmt->body = Block({"endblock"});
+  escapes_ = outer_escapes;
+  escape_varies_ = outer_varies;
   Skip();
   SkipName(stmt->text);
   if (stmt->required) {
@@ -413,12 +480,19 @@ Stmt* Parser::NamedBlock() {
   return stmt;
 }
 
+void Parser::AddPrinted(Expr* expr, Stmt* output) {
+  // Constants are escaped when the template is compiled, which is why conditions at run time do not reach them.
+  if (IsConstant(*expr)) expr->escape = escapes_ ? EscapeMode::kOn : EscapeMode::kOff;
+  output->exprs.push_back(expr);
+}
+
 Stmt* Parser::Print() {
   Stmt* stmt = NewStmt(StmtKind::kOutput, current().line);
   Skip();
   while (!failed_ && current().kind != TokenKind::kBlockEnd) {
     if (!stmt->exprs.empty() && !ExpectOperator(",")) return nullptr;
-    stmt->exprs.push_back(Expression());
+    Expr* expr = Expression();
+    if (!failed_) AddPrinted(expr, stmt);
   }
   return stmt;
 }

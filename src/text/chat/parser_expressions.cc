@@ -13,7 +13,11 @@ bool IsReserved(std::string_view name) {
 
 }  // namespace
 
-Expr* Parser::NewExpr(ExprKind kind, int line) { return &tree_.exprs.emplace_back(kind, line); }
+Expr* Parser::NewExpr(ExprKind kind, int line) {
+  Expr* expr = &tree_.exprs.emplace_back(kind, line);
+  expr->escape = escape_mode();
+  return expr;
+}
 
 Expr* Parser::NewBinary(ExprKind kind, Expr* left, Expr* right, int line) {
   Expr* expr = NewExpr(kind, line);

@@ -97,6 +97,10 @@ class Parser {
   Expr* NewBinary(ExprKind kind, Expr* left, Expr* right, int line);
   Expr* Constant(Value value, int line);
   Stmt* NewStmt(StmtKind kind, int line);
+  void AddPrinted(Expr* expr, Stmt* output);
+  EscapeMode escape_mode() const {
+    return escape_varies_ ? EscapeMode::kWhenPrinting : escapes_ ? EscapeMode::kOn : EscapeMode::kOff;
+  }
   template <typename T>
   Value Keep(T* object);
 
@@ -117,6 +121,8 @@ class Parser {
   size_t position_ = 0;
   int level_ = 0;
   bool failed_ = false;
+  bool escapes_ = false;        // by the innermost autoescape block whose condition is a constant
+  bool escape_varies_ = false;  // some block around has another condition
   std::vector<std::string> open_tags_;
   std::vector<Words> awaited_ends_;
 };
