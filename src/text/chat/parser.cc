@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "text/chat/parser_impl.h"
 #include "text/chat/unicode.h"
@@ -19,38 +21,48 @@ constexpr int kMaxLevel = 400;
 constexpr size_t kMaxSourceBytes = 256 << 10;
 
 // Whether Jinja2's optimizer knows the value when it compiles an autoescape block with a condition at run time: filters
-// and tests are not evaluated there.
-bool IsConstant(const Expr& expr) {
-  const auto all = [](const std::vector<Expr*>& items) {
-    return std::all_of(items.begin(), items.end(),
-                       [](const Expr* item) { return item == nullptr || IsConstant(*item); });
+// and tests are not evaluated there. Long chains of operators are deep trees, so this does not call itself.
+bool IsConstant(const Expr& root) {
+  std::vector<const Expr*> open = {&root};
+  const auto add_items = [&](const Expr& expr) {
+    std::copy_if(expr.items.begin(), expr.items.end(), std::back_inserter(open),
+                 [](const Expr* item) { return item != nullptr; });
   };
-  switch (expr.kind) {
-    case ExprKind::kText:
-    case ExprKind::kConst: return true;
-    case ExprKind::kTuple:
-    case ExprKind::kList:
-    case ExprKind::kDict:
-    case ExprKind::kConcat:
-    case ExprKind::kSlice: return all(expr.items);
-    case ExprKind::kNot:
-    case ExprKind::kNegate:
-    case ExprKind::kPlus:
-    case ExprKind::kGetAttribute: return IsConstant(*expr.left);
-    case ExprKind::kBinary:
-    case ExprKind::kAnd:
-    case ExprKind::kOr:
-    case ExprKind::kGetItem: return IsConstant(*expr.left) && IsConstant(*expr.right);
-    case ExprKind::kCompare: return IsConstant(*expr.left) && all(expr.items);
-    case ExprKind::kCondition:
-      return IsConstant(*expr.test) && IsConstant(*expr.left) && expr.right != nullptr && IsConstant(*expr.right);
-    case ExprKind::kName:
-    case ExprKind::kNamespaceRef:
-    case ExprKind::kCall:
-    case ExprKind::kFilter:
-    case ExprKind::kTest: return false;
+  while (!open.empty()) {
+    const Expr& expr = *open.back();
+    open.pop_back();
+    switch (expr.kind) {
+      case ExprKind::kText:
+      case ExprKind::kConst: break;
+      case ExprKind::kTuple:
+      case ExprKind::kList:
+      case ExprKind::kDict:
+      case ExprKind::kConcat:
+      case ExprKind::kSlice: add_items(expr); break;
+      case ExprKind::kNot:
+      case ExprKind::kNegate:
+      case ExprKind::kPlus:
+      case ExprKind::kGetAttribute: open.push_back(expr.left); break;
+      case ExprKind::kBinary:
+      case ExprKind::kAnd:
+      case ExprKind::kOr:
+      case ExprKind::kGetItem: open.insert(open.end(), {expr.left, expr.right}); break;
+      case ExprKind::kCompare:
+        open.push_back(expr.left);
+        add_items(expr);
+        break;
+      case ExprKind::kCondition:
+        if (expr.right == nullptr) return false;
+        open.insert(open.end(), {expr.test, expr.left, expr.right});
+        break;
+      case ExprKind::kName:
+      case ExprKind::kNamespaceRef:
+      case ExprKind::kCall:
+      case ExprKind::kFilter:
+      case ExprKind::kTest: return false;
+    }
   }
-  return false;
+  return true;
 }
 
 // The truth of a literal; nullopt for other expressions.
@@ -482,7 +494,8 @@ Stmt* Parser::NamedBlock() {
 
 void Parser::AddPrinted(Expr* expr, Stmt* output) {
   // Constants are escaped when the template is compiled, which is why conditions at run time do not reach them.
-  if (IsConstant(*expr)) expr->escape = escapes_ ? EscapeMode::kOn : EscapeMode::kOff;
+  if (expr->escape == EscapeMode::kWhenPrinting && IsConstant(*expr))
+    expr->escape = escapes_ ? EscapeMode::kOn : EscapeMode::kOff;
   output->exprs.push_back(expr);
 }
 
