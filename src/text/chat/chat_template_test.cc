@@ -324,6 +324,8 @@ TEST(ChatTemplateLimits, EndsDeepRecursion) {
   }
   EXPECT_EQ(ErrorType("{{ x" + repeat(".a") + " }}"), "LimitError");
   EXPECT_EQ(ErrorType(repeat("{% if 1 %}")), "LimitError");
+  // Where escaping is decided at run time, constants are looked for.
+  EXPECT_EQ(ErrorType("{% autoescape x %}{{ " + repeat("1+") + "1 }}{% endautoescape %}"), "LimitError");
 }
 
 // How long each takes is in docs/measurements/tokenizers.md; here it counts that and how it ends.
