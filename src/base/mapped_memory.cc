@@ -1,9 +1,15 @@
 #include "base/mapped_memory.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <istream>
 
 #include <fmt/format.h>
 
@@ -63,6 +69,39 @@ Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, 
   // than was asked for.
   if (aligned) (void)::madvise(memory.data_, static_cast<size_t>(AlignDown(bytes, kHugePage)), MADV_HUGEPAGE);
   return memory;
+}
+
+int64_t MappedMemory::huge_bytes() const {
+  if (bytes_ == 0) return 0;
+  std::ifstream smaps("/proc/self/smaps");
+  const auto begin = reinterpret_cast<uintptr_t>(data_);
+  return HugeBytesOf(smaps, begin, begin + static_cast<uint64_t>(bytes_));
+}
+
+int64_t HugeBytesOf(std::istream& smaps, uint64_t begin, uint64_t end) {
+  double bytes = 0;
+  double share = 0;  // of the area whose lines are being read, the part inside [begin, end)
+  for (std::string line; std::getline(smaps, line);) {
+    uint64_t first = 0, last = 0, kilobytes = 0;
+    // An area begins with "first-last rwxp ..."; "name: value kB" follow.
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " ", &first, &last) == 2) {
+      const uint64_t from = std::max(first, begin), to = std::min(last, end);
+      share = from < to ? static_cast<double>(to - from) / static_cast<double>(last - first) : 0;
+    } else if (share > 0 && std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64 " kB", &kilobytes) == 1) {
+      bytes += share * static_cast<double>(kilobytes) * 1024;
+    }
+  }
+  return std::min(static_cast<int64_t>(bytes), static_cast<int64_t>(end - begin));
+}
+
+std::string HugePageRefusal(const std::string& root) {
+  static constexpr const char* kSetting = "/sys/kernel/mm/transparent_hugepage/enabled";
+  std::ifstream file(root + kSetting);
+  std::string setting;
+  if (!std::getline(file, setting)) return "this kernel has no transparent huge pages";
+  if (setting.find("[never]") != std::string::npos) return fmt::format("{} says never", kSetting);
+  if (::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1) return "they are switched off for this process (prctl)";
+  return "";
 }
 
 }  // namespace nunspark

@@ -3,6 +3,8 @@
 #define NUNSPARK_BASE_MAPPED_MEMORY_H_
 
 #include <cstdint>
+#include <iosfwd>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -31,10 +33,21 @@ class MappedMemory {
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // as asked
 
+  // How much of it is in huge pages now, by the kernel's own count; 0 where that cannot be read. The kernel counts per
+  // area, and neighbours with the same attributes are one area to it: then its share is taken. Takes milliseconds.
+  int64_t huge_bytes() const;
+
  private:
   uint8_t* data_ = nullptr;
   int64_t bytes_ = 0;
 };
+
+// Why the system gives no huge pages to those who ask: "/sys/kernel/mm/transparent_hugepage/enabled says never". Empty
+// when it gives them. `root` stands for "/" in tests.
+std::string HugePageRefusal(const std::string& root = "");
+
+// Of the bytes [begin, end) those in huge pages, from text in the form of /proc/self/smaps.
+int64_t HugeBytesOf(std::istream& smaps, uint64_t begin, uint64_t end);
 
 }  // namespace nunspark
 

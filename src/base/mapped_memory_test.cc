@@ -5,6 +5,9 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -77,6 +80,54 @@ TEST(MappedMemory, RefusalSaysWhatForAndWhatToDo) {
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(memory.status().message(), HasSubstr("for the KV cache: Cannot allocate memory (ENOMEM); use a shorter"));
+}
+
+constexpr char kSmaps[] =
+    "7f0000000000-7f0000800000 rw-p 00000000 00:00 0 \n"
+    "Size:               8192 kB\n"
+    "AnonHugePages:      4096 kB\n"
+    "VmFlags: rd wr mr mw me ac hg \n"
+    "7f0000800000-7f0000801000 r--p 00000000 fe:00 7 /usr/lib/a-b.so\n"
+    "AnonHugePages:         0 kB\n"
+    "7f0001000000-7f0001400000 rw-p 00000000 00:00 0 \n"
+    "AnonHugePages:      4096 kB\n"
+    "ShmemPmdMapped:     2048 kB\n";
+
+TEST(HugeBytesOf, CountsTheAreasOfARangeAndSharesThoseThatReachBeyondIt) {
+  const auto bytes = [](uint64_t begin, uint64_t end) {
+    std::istringstream smaps(kSmaps);
+    return HugeBytesOf(smaps, begin, end);
+  };
+  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0000800000), 4 * kMiB);
+  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0000400000), 2 * kMiB);
+  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0001400000), 8 * kMiB);
+  EXPECT_EQ(bytes(0x7f0001000000, 0x7f0001400000), 4 * kMiB);
+  EXPECT_EQ(bytes(0x7f0001200000, 0x7f0001200001), 1);
+  EXPECT_EQ(bytes(0x7f0000800000, 0x7f0000801000), 0);
+  EXPECT_EQ(bytes(0x600000000000, 0x600000001000), 0);
+}
+
+TEST(HugePages, AreCountedWithinTheMemoryThatHasThem) {
+  const MappedMemory memory = MappedMemory::Create(16 * kMiB, "a test", "").value();
+  for (int64_t at = 0; at < memory.bytes(); at += 4096) memory.data()[at] = 1;
+  EXPECT_GE(memory.huge_bytes(), 0);
+  EXPECT_LE(memory.huge_bytes(), memory.bytes());
+  if (!HugePageRefusal().empty()) {
+    EXPECT_EQ(memory.huge_bytes(), 0);
+  }
+  EXPECT_EQ(MappedMemory().huge_bytes(), 0);
+}
+
+TEST(HugePages, ARefusalNamesTheSetting) {
+  const std::string root = testing::TempDir() + "/nunspark-huge-" + std::to_string(::getpid());
+  EXPECT_THAT(HugePageRefusal(root), HasSubstr("no transparent huge pages"));
+  const std::string folder = root + "/sys/kernel/mm/transparent_hugepage";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/enabled") << "always madvise [never]\n";
+  EXPECT_EQ(HugePageRefusal(root), "/sys/kernel/mm/transparent_hugepage/enabled says never");
+  std::ofstream(folder + "/enabled") << "always [madvise] never\n";
+  EXPECT_EQ(HugePageRefusal(root), "");
+  std::filesystem::remove_all(root);
 }
 
 #ifndef NUNSPARK_SANITIZED
