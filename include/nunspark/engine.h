@@ -97,8 +97,9 @@ class Engine {
   // Errors: kResourceExhausted with the numbers when the budget is below the floor or the plan beyond the ceiling.
   static Result<std::unique_ptr<Engine>> Start(const ModelFiles& files, const EngineOptions& options);
 
-  // One session at a time for now.
+  // One session at a time for now, of either kind.
   virtual Result<std::unique_ptr<Session>> NewSession() = 0;
+  virtual Result<std::unique_ptr<GroupSession>> NewGroupSession() = 0;
 
   virtual const PlanSummary& plan() const = 0;
   virtual EngineStats stats() const = 0;

@@ -17,7 +17,8 @@ enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 struct EngineOptions {
   std::optional<int64_t> budget_bytes = std::nullopt;  // resident weights: cores + expert slots + ring; empty = auto
   std::optional<double> expert_cache_fraction = std::nullopt;  // expert share of the budget; empty = chosen by the plan
-  int64_t context = 4096;                                      // positions the KV cache has room for
+  int64_t context = 4096;                                      // positions the KV cache has room for, per sequence
+  int32_t max_sequences = 1;                                   // that a GroupSession runs together
   int32_t prefill_chunk = 1024;                                // prompt tokens per pass
   int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;

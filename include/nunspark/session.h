@@ -1,4 +1,4 @@
-// Session: one sequence being processed by an Engine.
+// Sessions: what an Engine processes - one sequence, or several together.
 #ifndef NUNSPARK_SESSION_H_
 #define NUNSPARK_SESSION_H_
 
@@ -54,6 +54,39 @@ class Session {
   // Makes the running call end soon with kCancelled; when none is running, the next one. Thread-safe and
   // async-signal-safe.
   virtual void Cancel() = 0;
+};
+
+// One of several sequences.
+struct SequenceRequest {
+  std::vector<int32_t> prompt;
+  GenerateOptions options{};
+};
+
+// Called after each generated token of request `index`, EOS included. Returning false ends that sequence
+// (FinishReason::kCancelled); the others go on.
+using GroupTokenCallback = std::function<bool(int32_t index, int32_t token)>;
+
+// Sequences that are decoded together: a step reads every weight that it needs once and makes one token of each, so the
+// tokens of all come at far less than the sum of their costs. Each sequence gets the very tokens that Session::Generate
+// gives it alone. Used by one thread at a time. Engine must outlive it.
+class GroupSession {
+ public:
+  virtual ~GroupSession() = default;
+
+  // Runs all requests, at most EngineOptions::max_sequences; prompts are processed as fast as steps allow, and a
+  // sequence that ends leaves the group. Results are in the order of the requests; the times of each count from the
+  // call, its bytes are those that all sequences read meanwhile. Errors: kInvalidArgument, with the request's index,
+  // for one that Session::Generate would refuse, before anything is run; kResourceExhausted for too many requests;
+  // those of the reads, which end all of them.
+  virtual Result<std::vector<GenerateResult>> Generate(std::span<const SequenceRequest> requests,
+                                                       const GroupTokenCallback& on_token) = 0;
+
+  // Makes the running call end soon, every sequence that has not ended with kCancelled; when none is running, the next
+  // one. Thread-safe and async-signal-safe.
+  virtual void Cancel() = 0;
+
+  // The same for request `index` alone, from the next step on. REQUIRES: 0 <= index < EngineOptions::max_sequences.
+  virtual void CancelOne(int32_t index) = 0;
 };
 
 }  // namespace nunspark

@@ -28,6 +28,14 @@ struct Target {
   std::vector<int32_t> tokens = {};    // of the sequence, in case it has to be computed anew
 };
 
+// Appends the rows of tokens [begin, end) of a sequence to a batch, where it is batch.sequences[sequence]. Rotations
+// that depend on the length take that of all `tokens`: a prompt's for its rows, position + 1 for a generated token.
+void AppendRows(std::span<const int32_t> tokens, int64_t begin, int64_t end, int32_t sequence, Batch& batch);
+
+// Whether the model rotates by other frequencies from a sequence with a token at `position` on. Then the whole sequence
+// is computed anew, as in the authors' code.
+bool ChangesFrequencies(const Model& model, int64_t position);
+
 // Which logits of a prompt are wanted.
 enum class PromptLogits { kLast, kAll };
 
@@ -36,9 +44,7 @@ enum class PromptLogits { kLast, kAll };
 Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits wanted, const LogitsCallback& callback,
                  const PromptCallback& on_progress = {});
 
-// Runs one more token at the end of the sequence. Where it takes the sequence beyond the length at which the model's
-// rotation frequencies change (HParams::rope_switch_length), the whole sequence is computed anew with the other ones,
-// as in the authors' code.
+// Runs one more token at the end of the sequence, or the whole sequence anew where it ChangesFrequencies.
 Status RunToken(Target& target, int32_t token, const std::function<Status(const float* logits)>& callback);
 
 // Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's

@@ -34,7 +34,8 @@ Status CheckSampling(const SamplingOptions& options) {
   return Status();
 }
 
-Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size) : options_(options), vocab_size_(vocab_size) {
+Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size, SamplerScratch& scratch)
+    : options_(options), vocab_size_(vocab_size), candidates_(scratch.candidates_) {
   if (options_.temperature > 0) candidates_.reserve(static_cast<size_t>(vocab_size));
 }
 

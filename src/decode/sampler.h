@@ -20,26 +20,39 @@ namespace nunspark {
 // Errors: kInvalidArgument naming the option, its range and the value.
 Status CheckSampling(const SamplingOptions& options);
 
+// What a sampler works in; the samplers of one thread may share it. Holds nothing between two samples.
+class SamplerScratch {
+ public:
+  // Bytes it takes once a sampler that is not greedy has been made for it.
+  static int64_t PlanBytes(int64_t vocab_size) { return vocab_size * static_cast<int64_t>(sizeof(Candidate)); }
+
+ private:
+  friend class Sampler;
+  struct Candidate {
+    float value;
+    int32_t token;
+  };
+  std::vector<Candidate> candidates_;
+};
+
 // Used by one thread at a time; allocates at construction only.
 class Sampler {
  public:
-  Sampler(const SamplingOptions& options, int64_t vocab_size);
+  // `scratch` must outlive the sampler.
+  Sampler(const SamplingOptions& options, int64_t vocab_size, SamplerScratch& scratch);
 
   // The token at `key.position`. logits [vocab_size].
   int32_t Sample(const float* logits, const DrawKey& key);
 
  private:
-  struct Candidate {
-    float value;
-    int32_t token;
-  };
+  using Candidate = SamplerScratch::Candidate;
 
   void KeepTopP();
   int32_t Draw(const DrawKey& key) const;
 
   SamplingOptions options_;
   int64_t vocab_size_;
-  std::vector<Candidate> candidates_;
+  std::vector<Candidate>& candidates_;
 };
 
 }  // namespace nunspark

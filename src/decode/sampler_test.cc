@@ -12,7 +12,8 @@ constexpr int kDraws = 40000;
 
 // Share of draws that gave each token, over positions.
 std::map<int32_t, double> Shares(const SamplingOptions& options, const std::vector<float>& logits) {
-  Sampler sampler(options, static_cast<int64_t>(logits.size()));
+  SamplerScratch scratch;
+  Sampler sampler(options, static_cast<int64_t>(logits.size()), scratch);
   std::map<int32_t, double> shares;
   for (uint32_t position = 0; position < kDraws; ++position) {
     shares[sampler.Sample(logits.data(), {.seed = options.seed, .choice = 0, .position = position})] += 1.0 / kDraws;
@@ -21,7 +22,8 @@ std::map<int32_t, double> Shares(const SamplingOptions& options, const std::vect
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdAmongEquals) {
-  Sampler sampler({}, 5);
+  SamplerScratch scratch;
+  Sampler sampler({}, 5, scratch);
   const float logits[] = {1, 3, 3, 2, 3};
   EXPECT_EQ(sampler.Sample(logits, {}), 1);
 }
@@ -70,7 +72,8 @@ TEST(Sampler, AnyPositiveTemperatureIsFine) {
 
 TEST(Sampler, SameSeedSameDrawsOtherSeedOthers) {
   const std::vector<float> logits(1000, 0.0f);
-  Sampler sampler({.temperature = 1}, 1000);
+  SamplerScratch scratch;
+  Sampler sampler({.temperature = 1}, 1000, scratch);
   int equal = 0;
   for (uint32_t position = 0; position < 100; ++position) {
     const int32_t a = sampler.Sample(logits.data(), {.seed = 1, .choice = 0, .position = position});

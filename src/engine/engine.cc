@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/thread_pool.h"
 #include "decode/generate.h"
+#include "decode/sequence_group.h"
+#include "decode/sequence_run.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "io/read_queue.h"
@@ -41,6 +44,7 @@ int64_t PeakResidentBytes() {
 }
 
 class SessionImpl;
+class GroupSessionImpl;
 
 class EngineImpl : public Engine {
  public:
@@ -49,6 +53,7 @@ class EngineImpl : public Engine {
   Status Start();
 
   Result<std::unique_ptr<Session>> NewSession() override;
+  Result<std::unique_ptr<GroupSession>> NewGroupSession() override;
   const PlanSummary& plan() const override { return summary_; }
   EngineStats stats() const override {
     return {.cache = cache_->stats(),
@@ -61,6 +66,10 @@ class EngineImpl : public Engine {
 
  private:
   friend class SessionImpl;
+  friend class GroupSessionImpl;
+
+  Status TakeTurn();
+  int64_t bytes_read() const { return cache_->stats().bytes_read(); }
 
   const ModelFilesImpl& files_;
   const EngineOptions options_;
@@ -73,61 +82,138 @@ class EngineImpl : public Engine {
   bool in_use_ = false;
 };
 
+// A cancellation ends one call, whenever it came, and not the one after.
+struct ClearOnReturn {
+  explicit ClearOnReturn(std::atomic<bool>& flag_to_clear) : flag(flag_to_clear) {}
+  ~ClearOnReturn() { flag.store(false, std::memory_order_relaxed); }
+  std::atomic<bool>& flag;
+};
+
 class SessionImpl : public Session {
  public:
   explicit SessionImpl(EngineImpl& engine)
       : engine_(engine),
-        kv_(*engine.kv_pool_),
+        kv_(*engine.kv_pool_, engine.options_.context),
         target_{.model = *engine.model_,
                 .weights = *engine.cache_,
                 .kv = kv_,
-                .prefill_chunk = engine.plan_.max_rows,
+                .prefill_chunk = engine.options_.prefill_chunk,
                 .cancelled = cancelled_,
                 .batch = {}} {}
   ~SessionImpl() override { engine_.in_use_ = false; }
 
   Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) override {
-    RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(tokens.size()), 0));
+    RETURN_IF_ERROR(CheckContext(static_cast<int64_t>(tokens.size()), 0, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
     return RunPrompt(target_, tokens, PromptLogits::kAll, callback);
   }
 
   Status Append(int32_t token, const LogitsCallback& callback) override {
-    RETURN_IF_ERROR(CheckLength(kv_.length(), 1));
+    // The token is processed, unlike the last one of a generation.
+    RETURN_IF_ERROR(CheckContext(kv_.length() + 1, 0, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
     return RunToken(target_, token, [&](const float* logits) { return callback(0, 1, logits); });
   }
 
   Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                   const TokenCallback& on_token, const PromptCallback& on_prompt) override {
-    RETURN_IF_ERROR(CheckLength(static_cast<int64_t>(prompt.size()), options.max_tokens));
+    RETURN_IF_ERROR(CheckContext(static_cast<int64_t>(prompt.size()), options.max_tokens, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
     return RunGenerate(
-        target_, prompt, options, engine_.files_.stop_ids(), [this] { return engine_.cache_->stats().bytes_read(); },
-        on_token, on_prompt);
+        target_, prompt, options, engine_.files_.stop_ids(), [this] { return engine_.bytes_read(); }, on_token,
+        on_prompt);
   }
 
   void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
 
  private:
-  Status CheckLength(int64_t prompt, int64_t more) const {
-    // The last token generated is not processed, so it needs no position.
-    if (prompt + std::max<int64_t>(more - 1, 0) <= engine_.options_.context) return Status();
-    return InvalidArgumentError(fmt::format("{} prompt tokens and {} to generate do not fit the context of {}", prompt,
-                                            more, engine_.options_.context));
-  }
-
-  // A cancellation ends one call, whenever it came, and not the one after.
-  struct ClearOnReturn {
-    explicit ClearOnReturn(std::atomic<bool>& flag_to_clear) : flag(flag_to_clear) {}
-    ~ClearOnReturn() { flag.store(false, std::memory_order_relaxed); }
-    std::atomic<bool>& flag;
-  };
-
   EngineImpl& engine_;
   KvSequence kv_;
   std::atomic<bool> cancelled_{false};
   Target target_;
+};
+
+class GroupSessionImpl : public GroupSession {
+ public:
+  explicit GroupSessionImpl(EngineImpl& engine)
+      : engine_(engine), cancelled_one_(static_cast<size_t>(engine.options_.max_sequences)) {}
+  ~GroupSessionImpl() override { engine_.in_use_ = false; }
+
+  Result<std::vector<GenerateResult>> Generate(std::span<const SequenceRequest> requests,
+                                               const GroupTokenCallback& on_token) override {
+    const ClearAllOnReturn clear(*this);
+    const int32_t count = static_cast<int32_t>(requests.size());
+    if (requests.size() > cancelled_one_.size()) {
+      return ResourceExhaustedError(
+          fmt::format("{} sequences asked, {} planned; raise the engine's max_sequences or split the requests",
+                      requests.size(), cancelled_one_.size()));
+    }
+    std::vector<GenerateResult> results(requests.size());
+    SequenceGroup group(Target(), {.on_token = on_token, .on_end = [&](int32_t index, GenerateResult result) {
+                                     results[static_cast<size_t>(index)] = std::move(result);
+                                   }});
+    for (int32_t i = 0; i < count; ++i) {
+      const Status joined = group.Join(i, requests[static_cast<size_t>(i)]);
+      if (!joined.ok()) return joined.WithContext(fmt::format("request {}", i));
+    }
+    RETURN_IF_ERROR(Run(group));
+    return results;
+  }
+
+  void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
+
+  void CancelOne(int32_t index) override {
+    CHECK(index >= 0 && static_cast<size_t>(index) < cancelled_one_.size());
+    cancelled_one_[static_cast<size_t>(index)].store(true, std::memory_order_relaxed);
+    any_cancelled_.store(true, std::memory_order_release);
+  }
+
+ private:
+  // As ClearOnReturn, for every flag.
+  struct ClearAllOnReturn {
+    explicit ClearAllOnReturn(GroupSessionImpl& its_session) : session(its_session) {}
+    ~ClearAllOnReturn() {
+      session.cancelled_.store(false, std::memory_order_relaxed);
+      session.any_cancelled_.store(false, std::memory_order_relaxed);
+      for (std::atomic<bool>& one : session.cancelled_one_) one.store(false, std::memory_order_relaxed);
+    }
+    GroupSessionImpl& session;
+  };
+
+  GroupTarget Target() const {
+    return {.model = *engine_.model_,
+            .weights = *engine_.cache_,
+            .kv = *engine_.kv_pool_,
+            .context = engine_.options_.context,
+            .max_sequences = engine_.options_.max_sequences,
+            .prefill_chunk = engine_.options_.prefill_chunk,
+            .cancelled = cancelled_,
+            .stop_ids = engine_.files_.stop_ids(),
+            .bytes_read = [this] { return engine_.bytes_read(); }};
+  }
+
+  Status Run(SequenceGroup& group) {
+    while (!group.empty()) {
+      if (any_cancelled_.exchange(false, std::memory_order_acquire)) {
+        for (size_t i = 0; i < cancelled_one_.size(); ++i) {
+          if (cancelled_one_[i].load(std::memory_order_relaxed)) group.Leave(static_cast<int32_t>(i));
+        }
+        continue;
+      }
+      const Status status = cancelled_.load(std::memory_order_relaxed) ? CancelledError("cancelled") : group.Step();
+      if (status.code() == StatusCode::kCancelled) {
+        group.LeaveAll();
+      } else if (!status.ok()) {
+        return status;
+      }
+    }
+    return Status();
+  }
+
+  EngineImpl& engine_;
+  std::atomic<bool> cancelled_{false};
+  std::vector<std::atomic<bool>> cancelled_one_;  // [max_sequences]
+  std::atomic<bool> any_cancelled_{false};        // one of them is set and was not seen yet
 };
 
 Status EngineImpl::Start() {
@@ -145,15 +231,25 @@ Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(plan_.index.paths(), io));
   ASSIGN_OR_RETURN(cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue),
                                               {.prefetch = options_.prefetch, .warm_window = options_.warm_window}));
-  ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, options_.context));
+  ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
   ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows));
   return Status();
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::NewSession() {
+  RETURN_IF_ERROR(TakeTurn());
+  return std::unique_ptr<Session>(new SessionImpl(*this));
+}
+
+Result<std::unique_ptr<GroupSession>> EngineImpl::NewGroupSession() {
+  RETURN_IF_ERROR(TakeTurn());
+  return std::unique_ptr<GroupSession>(new GroupSessionImpl(*this));
+}
+
+Status EngineImpl::TakeTurn() {
   if (in_use_) return ResourceExhaustedError("this engine runs one session at a time; close the other one first");
   in_use_ = true;
-  return std::unique_ptr<Session>(new SessionImpl(*this));
+  return Status();
 }
 
 }  // namespace

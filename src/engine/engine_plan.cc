@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/cpu_count.h"
+#include "decode/sequence_group.h"
 #include "models/model.h"
 
 namespace nunspark {
@@ -17,6 +19,9 @@ constexpr int64_t kThreadBytes = 128 << 10;
 constexpr int64_t kMaxContext = 1 << 26;
 
 constexpr int kMaxThreads = 1024;
+
+// Sequences that decode together: beyond a few hundred, a pass is bound by arithmetic and gains nothing by more.
+constexpr int32_t kMaxSequences = 1024;
 
 FloatType KvFloatType(KvType type) {
   switch (type) {
@@ -42,6 +47,10 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (options.prefill_chunk < 1) {
     return InvalidArgumentError(fmt::format("prefill chunk must be at least 1, found {}", options.prefill_chunk));
   }
+  if (options.max_sequences < 1 || options.max_sequences > kMaxSequences) {
+    return InvalidArgumentError(fmt::format("sequences that run together must be from 1 to {}, found {}", kMaxSequences,
+                                            options.max_sequences));
+  }
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return InvalidArgumentError(
         fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
@@ -61,15 +70,20 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   EnginePlan plan;
   plan.index = PieceIndex::Build(layout, files.checkpoint().tensors);
   plan.threads = options.threads > 0 ? options.threads : std::min(DefaultThreads(), kMaxThreads);
-  plan.max_rows = static_cast<int32_t>(std::min<int64_t>(options.prefill_chunk, options.context));
+  // A prompt chunk, which may hold rows of several sequences, and at the least one row of each.
+  plan.max_rows = static_cast<int32_t>(std::max<int64_t>(
+      std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences), options.max_sequences));
+  plan.kv_positions = AlignUp(options.context, kKvBlockPositions) * options.max_sequences;
   plan.kv_shapes = Model::KvShapes(layout.hparams);
   plan.kv_type = KvFloatType(options.kv);
 
   MemoryRequest request;
   request.budget_bytes = options.budget_bytes;
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
-  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, options.context);
-  request.scratch_bytes = Model::ScratchBytes(layout, plan.threads, plan.max_rows) + plan.threads * kThreadBytes;
+  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+  request.scratch_bytes =
+      Model::ScratchBytes(layout, plan.threads, plan.max_rows) + plan.threads * kThreadBytes +
+      SequenceGroup::PlanBytes(plan.kv_shapes, options.context, layout.hparams.vocab_size, options.max_sequences);
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;
 }

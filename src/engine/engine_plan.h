@@ -18,6 +18,7 @@ struct EnginePlan {
   PieceIndex index;
   int threads = 1;
   int32_t max_rows = 1;                 // of one pass
+  int64_t kv_positions = 0;             // of all sequences, each in blocks of its own
   std::vector<KvLayerShape> kv_shapes;  // [layers]
   FloatType kv_type = FloatType::kF16;
   MemoryPlan memory;

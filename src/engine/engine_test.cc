@@ -125,6 +125,9 @@ TEST(Engine, RefusesOptionsOutOfRangeByName) {
   };
   EXPECT_NE(message({.context = 0}).find("context"), std::string::npos);
   EXPECT_NE(message({.context = 257}).find("256"), std::string::npos);
+  for (const int32_t sequences : {0, 1025}) {
+    EXPECT_NE(message({.context = 64, .max_sequences = sequences}).find("from 1 to 1024"), std::string::npos);
+  }
   EXPECT_NE(message({.context = 64, .prefill_chunk = 0}).find("prefill chunk"), std::string::npos);
   EXPECT_NE(message({.context = 64, .threads = -1}).find("threads"), std::string::npos);
   EXPECT_NE(message({.expert_cache_fraction = -0.5, .context = 64}).find("expert-cache-frac"), std::string::npos);

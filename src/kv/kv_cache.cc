@@ -68,8 +68,11 @@ void KvPool::Give(size_t layer, uint8_t* block) {
   used_bytes_ -= block_bytes_[layer];
 }
 
-KvSequence::KvSequence(KvPool& pool) : pool_(pool), layers_(pool.layers().size()) {
-  const size_t most = static_cast<size_t>(pool.blocks_);
+KvSequence::KvSequence(KvPool& pool, int64_t most_positions)
+    : pool_(pool),
+      most_blocks_(most_positions == 0 ? pool.blocks_ : std::min(pool.blocks_, BlocksOf(most_positions))),
+      layers_(pool.layers().size()) {
+  const size_t most = static_cast<size_t>(most_blocks_);
   for (LayerBlocks& layer : layers_) {
     layer.blocks.reserve(most);
     layer.keys.reserve(most);
@@ -79,16 +82,22 @@ KvSequence::KvSequence(KvPool& pool) : pool_(pool), layers_(pool.layers().size()
 
 KvSequence::~KvSequence() { Truncate(0); }
 
+int64_t KvSequence::PlanBytes(std::span<const KvLayerShape> layers, int64_t most_positions) {
+  const int64_t pointers = 3 * BlocksOf(most_positions);  // to a block, its keys, its values
+  return static_cast<int64_t>(layers.size()) *
+         (static_cast<int64_t>(sizeof(LayerBlocks)) + pointers * static_cast<int64_t>(sizeof(uint8_t*)));
+}
+
 Status KvSequence::Reserve(int64_t end) {
   const size_t wanted = static_cast<size_t>(BlocksOf(end));
   for (size_t i = 0; i < layers_.size(); ++i) {
     LayerBlocks& layer = layers_[i];
     while (layer.blocks.size() < wanted) {
-      uint8_t* const block = pool_.Take(i);
+      uint8_t* const block = static_cast<int64_t>(layer.blocks.size()) < most_blocks_ ? pool_.Take(i) : nullptr;
       if (block == nullptr) {
         return ResourceExhaustedError(
             fmt::format("the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt",
-                        end, pool_.blocks_ * kKvBlockPositions));
+                        end, most_blocks_ * kKvBlockPositions));
       }
       layer.blocks.push_back(block);
       layer.keys.push_back(block);

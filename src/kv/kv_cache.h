@@ -64,14 +64,19 @@ class KvPool {
 // The keys and values of one sequence in all layers. Returns its blocks when destroyed; the pool must outlive it.
 class KvSequence {
  public:
-  explicit KvSequence(KvPool& pool);
+  // `most_positions`: what it will ever hold; 0 = as many as the pool. Only its own bookkeeping follows from it.
+  explicit KvSequence(KvPool& pool, int64_t most_positions = 0);
   ~KvSequence();
   KvSequence(KvSequence&&) = delete;
+
+  // Bytes of a sequence's bookkeeping, outside the pool.
+  static int64_t PlanBytes(std::span<const KvLayerShape> layers, int64_t most_positions);
 
   // Positions that are stored in every layer.
   int64_t length() const { return length_; }
 
-  // Makes room for positions [0, end). Errors: kResourceExhausted (asked, planned).
+  // Makes room for positions [0, end). Errors: kResourceExhausted (asked, planned) when the pool is used up or the
+  // sequence would hold more than its most.
   Status Reserve(int64_t end);
 
   // Stores one position of one layer: keys [kv_heads * key_dim], values [kv_heads * value_dim], or nullptr where the
@@ -94,6 +99,7 @@ class KvSequence {
   };
 
   KvPool& pool_;
+  const int64_t most_blocks_;
   std::vector<LayerBlocks> layers_;
   int64_t length_ = 0;
 };

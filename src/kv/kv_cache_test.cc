@@ -104,6 +104,17 @@ TEST(KvCache, RefusesMoreThanWasPlannedAndReusesTruncatedBlocks) {
   EXPECT_EQ((*pool)->used_peak_bytes(), (*pool)->bytes());
 }
 
+TEST(KvCache, ASequenceTakesNoMoreThanItsOwnMost) {
+  auto pool = KvPool::Create({{1, 16, 16}}, FloatType::kF16, 256);
+  ASSERT_TRUE(pool.ok());
+  KvSequence first(**pool, 65);
+  ASSERT_TRUE(first.Reserve(128).ok());
+  EXPECT_NE(first.Reserve(129).message().find("128 planned"), std::string::npos);
+  KvSequence second(**pool, 1000);
+  EXPECT_TRUE(second.Reserve(128).ok());
+  EXPECT_FALSE(second.Reserve(129).ok());
+}
+
 TEST(KvCache, PlansWhatItMaps) {
   const std::vector<KvLayerShape> shapes = {{2, 64, 64}, {2, 64, 64}};
   auto pool = KvPool::Create(shapes, FloatType::kF16, 100);
