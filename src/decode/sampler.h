@@ -24,15 +24,18 @@ Status CheckSampling(const SamplingOptions& options);
 class SamplerScratch {
  public:
   // Bytes it takes once a sampler that is not greedy has been made for it.
-  static int64_t PlanBytes(int64_t vocab_size) { return vocab_size * static_cast<int64_t>(sizeof(Candidate)); }
+  static int64_t PlanBytes(int64_t vocab_size) {
+    return vocab_size * static_cast<int64_t>(sizeof(Candidate) + sizeof(float));
+  }
 
  private:
   friend class Sampler;
   struct Candidate {
-    float value;
+    float value;  // the logit's distance from the largest one, over the temperature: at most 0
     int32_t token;
   };
   std::vector<Candidate> candidates_;
+  std::vector<float> probabilities_;
 };
 
 // Used by one thread at a time; allocates at construction only.
@@ -47,12 +50,18 @@ class Sampler {
  private:
   using Candidate = SamplerScratch::Candidate;
 
+  void Values(const float* logits, int64_t begin, int64_t count, float* values) const;
+  void CollectTopK(const float* logits);
+  void CollectTopP(const float* logits);
   void KeepTopP();
-  int32_t Draw(const DrawKey& key) const;
+  int32_t DrawFromAll(const float* logits, const DrawKey& key) const;
+  int32_t DrawFromCandidates(const DrawKey& key) const;
 
   SamplingOptions options_;
   int64_t vocab_size_;
-  std::vector<Candidate>& candidates_;
+  double least_value_;      // of min-p
+  int64_t best_token_ = 0;  // of this sample
+  SamplerScratch& scratch_;
 };
 
 }  // namespace nunspark

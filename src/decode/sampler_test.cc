@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <random>
+
+#include "base/math.h"
+#include "kernels/kernels.h"
 
 namespace nunspark {
 namespace {
@@ -81,6 +87,81 @@ TEST(Sampler, SameSeedSameDrawsOtherSeedOthers) {
     equal += a == sampler.Sample(logits.data(), {.seed = 2, .choice = 0, .position = position}) ? 1 : 0;
   }
   EXPECT_LT(equal, 5);
+}
+
+// What the sampler promises, token by token, without any short cut.
+int32_t Plainly(const SamplingOptions& options, const std::vector<float>& logits, const DrawKey& key) {
+  struct Candidate {
+    float value, probability;
+    int32_t token;
+  };
+  const float best = *std::max_element(logits.begin(), logits.end());
+  std::vector<Candidate> kept;
+  std::vector<float> probabilities;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double distance = static_cast<double>(logits[i]) - static_cast<double>(best);
+    probabilities.push_back(static_cast<float>(distance / options.temperature));
+    kept.push_back({probabilities.back(), 0, static_cast<int32_t>(i)});
+  }
+  Kernels().softmax(probabilities.data(), static_cast<int64_t>(probabilities.size()));
+  for (size_t i = 0; i < kept.size(); ++i) kept[i].probability = probabilities[i];
+  std::stable_sort(kept.begin(), kept.end(), [](const Candidate& a, const Candidate& b) { return a.value > b.value; });
+  const bool top_k = options.top_k > 0 && options.top_k < static_cast<int32_t>(kept.size());
+  if (top_k) kept.resize(static_cast<size_t>(options.top_k));
+  if (options.top_p < 1) {
+    double total = 0, sum = 0;
+    const auto share = [&](const Candidate& c) { return top_k ? Exp(c.value) : static_cast<double>(c.probability); };
+    for (const Candidate& c : kept) total += share(c);
+    size_t count = 0;
+    for (; count < kept.size() && (count == 0 || sum < options.top_p * (top_k ? total : 1)); ++count) {
+      sum += share(kept[count]);
+    }
+    kept.resize(count);
+  }
+  double largest = -std::numeric_limits<double>::infinity();
+  int32_t token = -1;
+  for (const Candidate& c : kept) {
+    if (options.min_p > 0 && c.value < Log(options.min_p)) continue;
+    const double value = c.value - Log(-Log(KeyedUniform(key, static_cast<uint32_t>(c.token))));
+    if (value < largest || (value == largest && token < c.token)) continue;
+    largest = value;
+    token = c.token;
+  }
+  return token;
+}
+
+// Sizes around a block, logits that are steep, flat, equal or far below the best, every combination of filters.
+TEST(Sampler, TakesNoShortCutThatShows) {
+  uint32_t position = 0;
+  std::mt19937 random(5);
+  for (const int size : {1, 2, 15, 16, 17, 33, 1000, 4099}) {
+    for (const float deviation : {0.0f, 0.5f, 3.0f, 40.0f}) {
+      std::vector<float> logits;
+      std::normal_distribution<float> normal(0.0f, 1.0f);
+      for (int i = 0; i < size; ++i) logits.push_back(deviation * normal(random));
+      if (size > 20) logits[20] = -std::numeric_limits<float>::infinity();
+      // Equal ones among the best.
+      if (size > 30) logits[29] = logits[7] = *std::max_element(logits.begin(), logits.end());
+      SamplerScratch scratch;
+      for (const double temperature : {0.3, 1.0, 1.7}) {
+        for (const int32_t top_k : {0, 1, 5, 40, 2000}) {
+          for (const double top_p : {1.0, 0.999999, 0.9, 0.3}) {
+            for (const double min_p : {0.0, 0.05, 1.0}) {
+              const SamplingOptions options{.temperature = temperature,
+                                            .top_k = top_k,
+                                            .top_p = top_p,
+                                            .min_p = min_p,
+                                            .seed = uint64_t{position} << 20};
+              Sampler sampler(options, size, scratch);
+              const DrawKey key{.seed = options.seed, .choice = position % 3, .position = ++position};
+              ASSERT_EQ(sampler.Sample(logits.data(), key), Plainly(options, logits, key))
+                  << size << " " << deviation << " " << temperature << " " << top_k << " " << top_p << " " << min_p;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(CheckSampling, NamesTheOptionThatIsOutOfRange) {
