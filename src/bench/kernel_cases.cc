@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <random>
 
 #include <fmt/format.h>
 
 #include "base/align.h"
 #include "bench/machine_limits.h"
+#include "decode/sampler.h"
 #include "kernels/kernels.h"
 #include "kernels/test_matrices.h"
 #include "quant/encoding.h"
@@ -274,6 +276,51 @@ Work RowWork(const KernelTable& table, const RowKernel& kernel, int threads) {
   return work;
 }
 
+// ---- sampling: a token of a large vocabulary, whose probabilities fall with the rank as words' do (Zipf)
+
+struct SampleShape {
+  const char* name;
+  SamplingOptions options;
+};
+constexpr SampleShape kSampleShapes[] = {
+    {"greedy", {}},
+    {"temperature", {.temperature = 1}},
+    {"top-k", {.temperature = 1, .top_k = 40}},
+    {"top-p", {.temperature = 1, .top_p = 0.95}},
+    {"min-p", {.temperature = 1, .min_p = 0.05}},
+    {"all", {.temperature = 0.7, .top_k = 20, .top_p = 0.8, .min_p = 0.01}},
+};
+constexpr int64_t kVocabulary = 151936;
+
+std::vector<float> ZipfLogits() {
+  constexpr double kExponent = 1.3;
+  std::vector<float> logits;
+  for (int64_t rank = 1; rank <= kVocabulary; ++rank) {
+    logits.push_back(static_cast<float>(-kExponent * std::log(static_cast<double>(rank))));
+  }
+  std::shuffle(logits.begin(), logits.end(), std::mt19937(7));
+  return logits;
+}
+
+Work SampleWork(const SampleShape& shape, int threads) {
+  struct Data {
+    std::vector<float> logits = ZipfLogits();
+    SamplerScratch scratch;
+    std::vector<Sampler> sampler;
+    uint32_t position = 0;
+    int32_t token = 0;
+  };
+  auto data = std::make_shared<std::vector<Data>>(static_cast<size_t>(threads));
+  for (Data& d : *data) d.sampler.emplace_back(shape.options, kVocabulary, d.scratch);
+  Work work;
+  work.round = [data](int thread) {
+    Data& d = (*data)[static_cast<size_t>(thread)];
+    d.token = d.sampler[0].Sample(d.logits.data(), {.seed = 1, .choice = 0, .position = d.position++});
+  };
+  work.values = static_cast<double>(kVocabulary) * threads;
+  return work;
+}
+
 // ---- which there are
 
 std::vector<WeightFormat> BenchFormats() {
@@ -354,6 +401,9 @@ std::vector<KernelCase> AllKernelCases(const KernelCaseOptions& options) {
       add(kernel.name, table, fmt::format("{}", kernel.size), 1,
           [=](int threads) { return RowWork(*table, kernel, threads); });
     }
+  }
+  for (const SampleShape& shape : kSampleShapes) {
+    add("sample", &Kernels(), shape.name, 1, [=](int threads) { return SampleWork(shape, threads); });
   }
   return cases;
 }
