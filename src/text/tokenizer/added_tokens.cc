@@ -29,9 +29,9 @@ bool IsSpace(std::string_view text, size_t at, uint32_t& bytes) {
   return UnicodeTable::Get().In(DecodeValidUtf8(text.data() + at, bytes), kWhiteSpace);
 }
 
-// Where the white space that ends at `end` begins.
-size_t SpaceBegin(std::string_view text, size_t end) {
-  while (end > 0) {
+// Where the white space that ends at `end` begins, as far as it lies behind `low`.
+size_t SpaceBegin(std::string_view text, size_t low, size_t end) {
+  while (end > low) {
     const size_t begin = LastCharacterBegin(text.substr(0, end));
     uint32_t bytes = 0;
     if (!IsSpace(text, begin, bytes)) break;
@@ -82,6 +82,7 @@ Status AddedTokens::Finish(const Normalizer& normalizer, const Vocabulary& vocab
   std::vector<DoubleArray::Key> normalized_keys;
   std::vector<std::string> normalized_texts;
   normalized_texts.reserve(specials_.size() + others_.size());  // keys borrow from it
+  WorkLimit work;                                               // for all of them
   for (const std::vector<AddedToken>* tokens : {&specials_, &others_}) {
     for (const AddedToken& token : *tokens) {
       Matcher& matcher = token.normalized ? normalized_ : raw_;
@@ -89,7 +90,7 @@ Status AddedTokens::Finish(const Normalizer& normalizer, const Vocabulary& vocab
       std::string_view pattern = token.content;
       if (token.normalized) {
         std::string storage;
-        ASSIGN_OR_RETURN(const Normalizer::Normalized normal, normalizer.Run(token.content, storage));
+        ASSIGN_OR_RETURN(const Normalizer::Normalized normal, normalizer.Run(token.content, work, storage));
         pattern = normalized_texts.emplace_back(normal.text);
         // The reference decodes such a token to what it is looked for as.
         by_id_.at(by_content_.at(token.content)).text = normal.text;
@@ -111,14 +112,15 @@ Status AddedTokens::Finish(const Normalizer& normalizer, const Vocabulary& vocab
   return Status();
 }
 
-void AddedTokens::Extract(Stage stage, std::string_view text, std::vector<Segment>& segments) const {
+Status AddedTokens::Extract(Stage stage, std::string_view text, WorkLimit& work, std::vector<Segment>& segments) const {
   const Matcher& matcher = MatcherFor(stage);
   const uint32_t size = static_cast<uint32_t>(text.size());
   if (text.empty() || matcher.trie.empty()) {
     segments.push_back({kNoToken, {0, size}});
-    return;
+    return Status();
   }
   size_t text_begin = 0;  // of what no segment holds yet
+  size_t space_end = 0;   // of the last white space that a token swallowed
   for (size_t at = 0; at < text.size();) {
     if (!matcher.first_bytes[static_cast<uint8_t>(text[at])]) {
       ++at;
@@ -126,10 +128,11 @@ void AddedTokens::Extract(Stage stage, std::string_view text, std::vector<Segmen
     }
     size_t bytes = 0;
     int32_t value = 0;
-    matcher.trie.FindPrefixes(text.substr(at), [&](size_t length, int32_t key) {
+    const size_t steps = matcher.trie.FindPrefixes(text.substr(at), [&](size_t length, int32_t key) {
       bytes = length;
       value = key;
     });
+    RETURN_IF_ERROR(work.Spend(steps));
     if (bytes == 0) {
       ++at;
       continue;
@@ -140,8 +143,9 @@ void AddedTokens::Extract(Stage stage, std::string_view text, std::vector<Segmen
     size_t end = at + bytes;
     at = end;
     if (token.single_word && (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end)))) continue;
-    if (token.lstrip) begin = std::max(SpaceBegin(text, begin), text_begin);
-    if (token.rstrip) end = SpaceEnd(text, end);
+    if (token.lstrip) begin = std::max(SpaceBegin(text, text_begin, begin), text_begin);
+    // Tokens may lie in the space that others have swallowed; it is looked at once.
+    if (token.rstrip) end = space_end = end < space_end ? space_end : SpaceEnd(text, end);
     if (text_begin < begin) {
       segments.push_back({kNoToken, {static_cast<uint32_t>(text_begin), static_cast<uint32_t>(begin)}});
     }
@@ -151,6 +155,7 @@ void AddedTokens::Extract(Stage stage, std::string_view text, std::vector<Segmen
     text_begin = end;
   }
   if (text_begin != text.size()) segments.push_back({kNoToken, {static_cast<uint32_t>(text_begin), size}});
+  return Status();
 }
 
 const AddedToken* AddedTokens::ById(TokenId id) const {

@@ -13,6 +13,7 @@
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/vocabulary.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -46,7 +47,8 @@ class AddedTokens {
 
   enum class Stage { kRawText, kNormalizedText };
   // Appends the segments of `text`, leftmost and longest tokens first. An empty text has one empty segment.
-  void Extract(Stage stage, std::string_view text, std::vector<Segment>& segments) const;
+  // Errors: as WorkLimit::Spend.
+  Status Extract(Stage stage, std::string_view text, WorkLimit& work, std::vector<Segment>& segments) const;
   bool AnyFor(Stage stage) const { return !MatcherFor(stage).trie.empty(); }
 
   // By id, or nullptr.
@@ -71,8 +73,8 @@ class AddedTokens {
   TokenId NextId(const Vocabulary& vocabulary) const;
 
   std::unordered_map<TokenId, AddedToken> by_id_;
-  std::unordered_map<std::string, TokenId> by_content_;
-  std::unordered_set<std::string> special_contents_;
+  std::unordered_map<std::string, TokenId, TextHasher> by_content_;
+  std::unordered_set<std::string, TextHasher> special_contents_;
   // In the order in which equal patterns win: specials first.
   std::vector<AddedToken> specials_;
   std::vector<AddedToken> others_;

@@ -26,7 +26,7 @@ constexpr size_t kJointBits = 20;
 
 uint64_t PairKey(uint32_t left, uint32_t right) { return static_cast<uint64_t>(left) << kIdBits | right; }
 
-uint64_t HashPair(uint64_t key) { return key * 0x9E3779B97F4A7C15u; }
+uint64_t HashPair(uint64_t key) { return key * kHashMultiplier; }
 
 size_t JointOf(uint32_t before, uint32_t after) {
   return static_cast<size_t>(HashPair(static_cast<uint64_t>(before) << 21 | after) >> (64 - kJointBits));
@@ -154,7 +154,7 @@ void Bpe::EncodePiece(std::string_view text, Span piece, EncodeScratch& scratch,
 
 void Bpe::EncodeChunk(std::string_view text, Span chunk, EncodeScratch& scratch, std::vector<TokenId>& ids) const {
   const std::string_view bytes = text.substr(chunk.begin, chunk.end - chunk.begin);
-  const uint64_t hash = HashBytes(bytes);
+  const uint64_t hash = HashText(bytes);
   const TokenId id = keys_.Find(bytes, hash);
   if (id != kNoToken) {
     if ((options_.ignore_merges && joints_.empty()) || MergesToItself(bytes, id, scratch)) {

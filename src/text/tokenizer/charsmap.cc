@@ -1,5 +1,6 @@
 #include "text/tokenizer/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -19,6 +20,9 @@ size_t Offset(uint32_t unit) { return static_cast<size_t>(unit >> 10) << ((unit 
 
 // The reference tries a whole grapheme only below this length.
 constexpr size_t kGraphemeBytesEnd = 6;
+
+// Real keys are a character and its marks. In a corrupt trie a walk may go round in circles.
+constexpr size_t kKeyBytesMax = 256;
 
 }  // namespace
 
@@ -44,9 +48,10 @@ Result<Charsmap> Charsmap::Parse(std::string_view blob, std::string_view where) 
 }
 
 std::optional<Charsmap::Match> Charsmap::Find(std::string_view text, Prefer prefer) const {
-  std::optional<Match> found;
+  size_t bytes = 0;  // of the key that counts
+  size_t begin = 0;  // of its replacement
   size_t node = Offset(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kKeyBytesMax); ++i) {
     const uint32_t byte = static_cast<uint8_t>(text[i]);
     if (byte == 0) break;
     node ^= byte;
@@ -54,14 +59,16 @@ std::optional<Charsmap::Match> Charsmap::Find(std::string_view text, Prefer pref
     const uint32_t unit = units_[node];
     node ^= Offset(unit);
     if (!HasLeaf(unit) || node >= units_.size()) continue;
-    const size_t begin = LeafValue(units_[node]);
-    if (begin > replacements_.size()) continue;
-    const size_t end = std::min(replacements_.find('\0', begin), replacements_.size());
-    if (begin < replacements_.size() && IsUtf8Continuation(replacements_[begin])) continue;  // a corrupt map
-    found = Match{i + 1, std::string_view(replacements_).substr(begin, end - begin)};
+    const size_t value = LeafValue(units_[node]);
+    if (value > replacements_.size()) continue;
+    if (value < replacements_.size() && IsUtf8Continuation(replacements_[value])) continue;  // a corrupt map
+    bytes = i + 1;
+    begin = value;
     if (prefer == Prefer::kShortest) break;
   }
-  return found;
+  if (bytes == 0) return std::nullopt;
+  const size_t end = std::min(replacements_.find('\0', begin), replacements_.size());
+  return Match{bytes, std::string_view(replacements_).substr(begin, end - begin)};
 }
 
 std::optional<Charsmap::Match> Charsmap::FindLongest(std::string_view text) const {
@@ -71,11 +78,12 @@ std::optional<Charsmap::Match> Charsmap::FindShortest(std::string_view text) con
   return Find(text, Prefer::kShortest);
 }
 
-bool Charsmap::RewriteGraphemes(std::string_view text, std::string& out) const {
+Result<bool> Charsmap::RewriteGraphemes(std::string_view text, WorkLimit& work, std::string& out) const {
   bool changed = false;
-  const auto rewrite = [&](std::string_view unit) {
+  const auto rewrite = [&](std::string_view unit) -> Result<bool> {
     const std::optional<Match> match = FindShortest(unit);
     if (!match.has_value()) return false;
+    RETURN_IF_ERROR(work.Grow(match->bytes, match->replacement.size()));
     out += match->replacement;
     changed = true;
     return true;
@@ -84,10 +92,14 @@ bool Charsmap::RewriteGraphemes(std::string_view text, std::string& out) const {
     const size_t end = NextGrapheme(text, at);
     const std::string_view grapheme = text.substr(at, end - at);
     at = end;
-    if (grapheme.size() < kGraphemeBytesEnd && rewrite(grapheme)) continue;
+    if (grapheme.size() < kGraphemeBytesEnd) {
+      ASSIGN_OR_RETURN(const bool rewritten, rewrite(grapheme));
+      if (rewritten) continue;
+    }
     for (size_t i = 0; i < grapheme.size();) {
       const std::string_view character = grapheme.substr(i, ValidUtf8Length(grapheme[i]));
-      if (!rewrite(character)) out += character;
+      ASSIGN_OR_RETURN(const bool rewritten, rewrite(character));
+      if (!rewritten) out += character;
       i += character.size();
     }
   }

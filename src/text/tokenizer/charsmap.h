@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nunspark/status.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -27,8 +28,8 @@ class Charsmap {
 
   // Appends the text as the Hugging Face `Precompiled` normalizer rewrites it: grapheme by grapheme, or else character
   // by character, a whole unit being replaced when the shortest key that it starts with has a replacement.
-  // True when anything changed. REQUIRES: valid UTF-8.
-  bool RewriteGraphemes(std::string_view text, std::string& out) const;
+  // True when anything changed. REQUIRES: valid UTF-8. Errors: as WorkLimit::Spend.
+  Result<bool> RewriteGraphemes(std::string_view text, WorkLimit& work, std::string& out) const;
 
   int64_t memory_bytes() const;
 

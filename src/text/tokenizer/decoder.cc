@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kDepthMax = 16;
 constexpr size_t kStepsMax = 256;
+constexpr uint64_t kDecodeSteps = 1 << 26;
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 // A stage of the chain. A token arrives as any number of Text calls and one EndToken; Finish comes once, at the end.
@@ -138,14 +139,18 @@ class FuseStage final : public Stage {
 
 class ReplaceStage final : public Stage {
  public:
-  ReplaceStage(const Decoder::ReplaceStep& step, Stage& next) : step_(step), next_(next) {}
+  ReplaceStage(const Decoder::ReplaceStep& step, WorkLimit& work, Stage& next)
+      : step_(step), work_(work), next_(next) {}
 
   void Text(std::string_view part) override { token_ += part; }
 
   void EndToken() override {
     matches_.clear();
-    // A pattern that fails on a token leaves it as it is: decoding has no way to fail.
-    if (!step_.pattern.FindMatches(token_, {0, static_cast<uint32_t>(token_.size())}, matches_).ok()) matches_.clear();
+    // A step that takes too much leaves the token as it is: decoding has no way to fail.
+    const Span whole{0, static_cast<uint32_t>(token_.size())};
+    if (!step_.pattern.FindMatches(token_, whole, work_, matches_).ok() || !PayForGrowth()) {
+      matches_.clear();
+    }
     size_t at = 0;
     for (const Span& match : matches_) {
       next_.Text(std::string_view(token_).substr(at, match.begin - at));
@@ -160,7 +165,15 @@ class ReplaceStage final : public Stage {
   void Finish() override { next_.Finish(); }
 
  private:
+  // Pays for what the token grows by; false when that is too much.
+  bool PayForGrowth() {
+    uint64_t removed = 0;
+    for (const Span& match : matches_) removed += match.end - match.begin;
+    return work_.Grow(removed, matches_.size() * step_.content.size()).ok();
+  }
+
   const Decoder::ReplaceStep& step_;
+  WorkLimit& work_;
   Stage& next_;
   std::string token_;
   std::vector<Span> matches_;
@@ -180,17 +193,22 @@ class StripStage final : public Stage {
       part.remove_prefix(step_.content.size());
       --start_left_;
     }
-    held_ += part;
-    size_t kept = held_.size();
-    for (int64_t i = 0; i < step_.stop && std::string_view(held_).substr(0, kept).ends_with(step_.content); ++i) {
+    size_t kept = part.size();
+    int64_t held = 0;
+    while (part.substr(0, kept).ends_with(step_.content)) {
       kept -= step_.content.size();
+      ++held;
     }
-    next_.Text(std::string_view(held_).substr(0, kept));
-    held_.erase(0, kept);
+    if (kept != 0) {
+      Release(held_);
+      next_.Text(part.substr(0, kept));
+    }
+    held_ += held;
+    Release(held_ - step_.stop);
   }
 
   void EndToken() override {
-    held_.clear();
+    held_ = 0;
     start_left_ = step_.start;
     next_.EndToken();
   }
@@ -198,10 +216,18 @@ class StripStage final : public Stage {
   void Finish() override { next_.Finish(); }
 
  private:
+  // Hands on that many of the characters that are held, if any.
+  void Release(int64_t count) {
+    for (; count > 0; --count) {
+      next_.Text(step_.content);
+      --held_;
+    }
+  }
+
   const Decoder::StripStep& step_;
   Stage& next_;
   int64_t start_left_;
-  std::string held_;  // may be the end of the token
+  int64_t held_ = 0;  // copies of the character that may be the end of the token
 };
 
 // Replacement characters become spaces, those of the first token vanish.
@@ -315,8 +341,9 @@ class SentencePieceStage final : public Stage {
   bool any_text_ = false;
 };
 
-std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
+std::unique_ptr<Stage> NewStage(const Decoder::Step& step, WorkLimit& work, Stage& next) {
   struct Maker {
+    WorkLimit& work;
     Stage& next;
     std::unique_ptr<Stage> operator()(const Decoder::ByteLevelStep&) const {
       return std::make_unique<ByteLevelStage>(next);
@@ -326,7 +353,7 @@ std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
     }
     std::unique_ptr<Stage> operator()(const Decoder::FuseStep&) const { return std::make_unique<FuseStage>(next); }
     std::unique_ptr<Stage> operator()(const Decoder::ReplaceStep& s) const {
-      return std::make_unique<ReplaceStage>(s, next);
+      return std::make_unique<ReplaceStage>(s, work, next);
     }
     std::unique_ptr<Stage> operator()(const Decoder::StripStep& s) const {
       return std::make_unique<StripStage>(s, next);
@@ -338,7 +365,7 @@ std::unique_ptr<Stage> NewStage(const Decoder::Step& step, Stage& next) {
       return std::make_unique<SentencePieceStage>(s, next);
     }
   };
-  return std::visit(Maker{next}, step);
+  return std::visit(Maker{work, next}, step);
 }
 
 class ChainRun final : public DecodeRun {
@@ -346,7 +373,7 @@ class ChainRun final : public DecodeRun {
   ChainRun(const std::vector<Decoder::Step>& steps, bool joins_with_spaces) : joins_with_spaces_(joins_with_spaces) {
     first_ = &output_;
     for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-      stages_.push_back(NewStage(*step, *first_));
+      stages_.push_back(NewStage(*step, work_, *first_));
       first_ = stages_.back().get();
     }
   }
@@ -372,6 +399,7 @@ class ChainRun final : public DecodeRun {
 
   const bool joins_with_spaces_;
   bool any_ = false;
+  WorkLimit work_ = WorkLimit::OfSteps(kDecodeSteps);  // of all stages and tokens
   Output output_;
   std::vector<std::unique_ptr<Stage>> stages_;  // last step first
   Stage* first_;

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "text/text_hash.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "text/tokenizer/splitter.h"
 
@@ -36,10 +37,11 @@ class Decoder {
   static Decoder ByteLevel();
   // The decoding of a SentencePiece model.
   struct SentencePieceStep {
-    std::unordered_map<std::string, std::string> replaced;  // control tokens by nothing, the unknown one by its surface
-    bool has_bytes;                                         // "<0xNN>" tokens are bytes
-    bool drops_first_space;                                 // the dummy prefix
-    bool drops_leading_spaces;                              // of all leading tokens
+    // Control tokens by nothing, the unknown one by its surface.
+    std::unordered_map<std::string, std::string, TextHasher> replaced;
+    bool has_bytes;             // "<0xNN>" tokens are bytes
+    bool drops_first_space;     // the dummy prefix
+    bool drops_leading_spaces;  // of all leading tokens
   };
   static Decoder SentencePiece(SentencePieceStep step);
 

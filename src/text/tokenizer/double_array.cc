@@ -5,6 +5,7 @@
 namespace nunspark::text {
 namespace {
 constexpr uint32_t kCodes = 257;
+constexpr uint32_t kScanMax = 4096;
 }  // namespace
 
 void DoubleArray::Build(std::vector<Key> keys) {
@@ -63,13 +64,13 @@ uint32_t DoubleArray::FindBase(std::span<const uint16_t> codes) {
   const auto is_free = [this](uint32_t at) { return at >= units_.size() || units_[at].check == kFree; };
   while (first_free_ < units_.size() && units_[first_free_].check != kFree) ++first_free_;
   uint32_t tried = 0;
-  uint32_t at = std::max(first_free_, codes[0] + 1u);
-  for (;; ++at) {
+  const uint32_t begin = std::max(first_free_, codes[0] + 1u);
+  for (uint32_t at = begin;; ++at) {
     if (!is_free(at)) continue;
     const uint32_t base = at - codes[0];
     if (std::all_of(codes.begin(), codes.end(), [&](uint16_t code) { return is_free(base + code); })) {
       // Gaps that keep failing are given up, or the search would become quadratic.
-      if (tried > 64) first_free_ = std::max(first_free_, at > kCodes ? at - kCodes : 1u);
+      if (tried > 64 || at - begin > kScanMax) first_free_ = std::max(first_free_, at > kCodes ? at - kCodes : 1u);
       if (base + kCodes > units_.size())
         units_.resize(std::max<size_t>(base + kCodes, units_.size() + units_.size() / 4));
       return base;

@@ -23,18 +23,19 @@ class DoubleArray {
 
   bool empty() const { return units_.empty(); }
 
-  // Calls found(bytes, value) for every key that `text` starts with, shortest first.
+  // Calls found(bytes, value) for every key that `text` starts with, shortest first. Gives the bytes it looked at.
   template <typename Found>
-  void FindPrefixes(std::string_view text, Found found) const {
-    if (units_.empty()) return;
+  size_t FindPrefixes(std::string_view text, Found found) const {
+    if (units_.empty()) return 0;
     uint32_t node = 0;
     for (size_t i = 0; i < text.size(); ++i) {
       const uint32_t child = Child(node, static_cast<uint8_t>(text[i]) + 1u);
-      if (child == kNone) return;
+      if (child == kNone) return i;
       node = child;
       const uint32_t leaf = Child(node, 0);
       if (leaf != kNone) found(i + 1, units_[leaf].base);
     }
+    return text.size();
   }
 
   int64_t memory_bytes() const { return static_cast<int64_t>(units_.capacity() * sizeof(Unit)); }

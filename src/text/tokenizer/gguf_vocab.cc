@@ -20,7 +20,7 @@ namespace {
 
 using Type = GgufVocab::TokenType;
 
-// No real token comes near; it bounds the search for merges, which looks at every way to cut a token.
+// No real token comes near.
 constexpr size_t kTokenBytesMax = 4096;
 
 enum class Model { kByteLevel, kSentencePiece, kUnigram, kWholeWords };
@@ -360,8 +360,15 @@ class Writer {
     std::vector<Merge> merges;
     bool newer = false;
     std::vector<Merge> local;
+    size_t cut_bytes = 0;
     for (size_t id = 0; id < texts_.size(); ++id) {
       if (IsFiller(id)) continue;
+      cut_bytes += texts_[id].size() * texts_[id].size();
+      if (cut_bytes > kCutBytesMax) {
+        return Malformed(fmt::format(
+            "tokenizer.ggml.tokens[{}]: expected tokens whose lengths squared add up to {} at most, found more", id,
+            kCutBytesMax));
+      }
       newer = newer || (TypeOf(id) == Type::kUserDefined && texts_[id].starts_with(kSpmSpace));
       local.clear();
       FindMerges(static_cast<TokenId>(id), local);

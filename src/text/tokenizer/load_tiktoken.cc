@@ -53,15 +53,25 @@ std::string_view NextLine(std::string_view& text) {
 }
 
 // Every way to make a token of two others, at the token's rank: what counts is the rank of the joined bytes.
-std::vector<MergeRule> RulesOf(const Vocabulary& keys) {
+Result<std::vector<MergeRule>> RulesOf(const Vocabulary& keys, std::string_view what) {
   std::vector<MergeRule> rules;
+  size_t cut_bytes = 0;
   for (TokenId id = 0; id < keys.id_end(); ++id) {
     const std::string_view bytes = keys.Text(id);
+    cut_bytes += bytes.size() * bytes.size();
+    if (cut_bytes > kCutBytesMax) {
+      return DataLossError(
+          fmt::format("{}: rank {}: expected tokens whose lengths squared add up to {} at most, found more", what, id,
+                      kCutBytesMax));
+    }
     for (size_t cut = 1; cut < bytes.size(); ++cut) {
       const TokenId left = keys.Find(bytes.substr(0, cut));
       if (left == kNoToken) continue;
       const TokenId right = keys.Find(bytes.substr(cut));
       if (right != kNoToken) rules.push_back({left, right, id, static_cast<uint32_t>(id)});
+    }
+    if (rules.size() > kMergesMax) {
+      return DataLossError(fmt::format("{}: expected at most {} ways to join tokens, found more", what, kMergesMax));
     }
   }
   return rules;
@@ -107,11 +117,7 @@ Result<std::unique_ptr<PipelineTokenizer>> LoadTiktoken(std::string_view content
       return DataLossError(fmt::format("{}: expected a token for each byte, found none for 0x{:02x}", what, byte));
     }
   }
-  const std::vector<MergeRule> rules = RulesOf(*parts.raw_keys);
-  if (rules.size() > kMergesMax || static_cast<size_t>(parts.raw_keys->id_end()) > kMergesMax) {
-    return DataLossError(
-        fmt::format("{}: expected at most {} ways to join tokens, found {}", what, kMergesMax, rules.size()));
-  }
+  ASSIGN_OR_RETURN(const std::vector<MergeRule> rules, RulesOf(*parts.raw_keys, what));
   const std::string_view chosen = pattern.empty() ? PatternFor(parts.raw_keys->size()) : pattern;
   ASSIGN_OR_RETURN(Pattern compiled, Pattern::FromRegex(chosen, what));
   parts.pre_tokenizer = PreTokenizer::IsolateMatches(std::move(compiled));

@@ -123,6 +123,7 @@ class Reader {
       if (key == "vocab") {
         RETURN_IF_ERROR(ReadVocab(field.value()));
       } else if (key == "merges") {
+        if (fields_.has_merges) return Malformed("model.merges: expected once, found twice");
         fields_.has_merges = true;
         if (fields_.has_vocab) {
           RETURN_IF_ERROR(ReadMerges(field.value()));
@@ -247,7 +248,7 @@ class Reader {
 
   // Rules are looked up in blocks, so that their memory accesses overlap. The texts live as long as the parser.
   Status AddRule(std::string_view left, std::string_view right, size_t index) {
-    waiting_.push_back({left, right, HashBytes(left), HashBytes(right), static_cast<uint32_t>(index)});
+    waiting_.push_back({left, right, HashText(left), HashText(right), static_cast<uint32_t>(index)});
     parts_.vocabulary->Prefetch(waiting_.back().left_hash);
     parts_.vocabulary->Prefetch(waiting_.back().right_hash);
     return waiting_.size() < kLookupBlock ? Status() : LookUpRules();
@@ -383,7 +384,7 @@ class Reader {
         const std::string_view right = vocabulary.Text(rule.right);
         products[i] = vocabulary.Text(rule.left);
         products[i] += right.substr(std::min(prefix_bytes, right.size()));
-        hashes[i] = HashBytes(products[i]);
+        hashes[i] = HashText(products[i]);
         vocabulary.Prefetch(hashes[i]);
       }
       for (size_t i = 0; i < count; ++i) {

@@ -10,6 +10,7 @@
 #include "nunspark/status.h"
 #include "text/tokenizer/span.h"
 #include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -24,6 +25,7 @@ struct CachedPiece {
 
 // Working memory of one Encode call, reused from piece to piece.
 struct EncodeScratch {
+  WorkLimit work;
   std::vector<CachedPiece> cache;
   std::vector<uint32_t> symbols;
   std::vector<uint32_t> ranks;
@@ -40,7 +42,7 @@ class Model {
   virtual ~Model() = default;
 
   // Appends the ids of every piece of `text`, in order. Pieces are cut at character bounds; `text` is valid UTF-8.
-  // Errors: kDataLoss when the vocabulary cannot express a piece and has no unknown token.
+  // Errors: kDataLoss when the vocabulary cannot express a piece and has no unknown token; as WorkLimit::Spend.
   virtual Status Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch& scratch,
                         std::vector<TokenId>& ids) const = 0;
 

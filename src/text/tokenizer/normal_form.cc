@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr uint16_t kNoEntry = UINT16_MAX;
 // In the library's table a combination index from here on marks the second character of a composition.
 constexpr uint16_t kSecondOfPair = 0x8000;
+constexpr int kDecomposedMax = 32;  // no character decomposes into more than 18
 
 bool Composes(NormalForm form) { return form == NormalForm::kNfc || form == NormalForm::kNfkc; }
 bool IsCompatibility(NormalForm form) { return form == NormalForm::kNfkc || form == NormalForm::kNfkd; }
@@ -41,22 +43,36 @@ utf8proc_option_t OptionsOf(NormalForm form) {
   return static_cast<utf8proc_option_t>(options);
 }
 
+// Marks behind each other in the order of their classes. The library's own way to sort them is quadratic.
+void SortMarks(std::vector<utf8proc_int32_t>& buffer, size_t count) {
+  const auto class_of = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (size_t at = 0; at < count; ++at) {
+    if (class_of(buffer[at]) == 0) continue;
+    const size_t begin = at;
+    while (at < count && class_of(buffer[at]) != 0) ++at;
+    std::stable_sort(buffer.begin() + static_cast<ptrdiff_t>(begin), buffer.begin() + static_cast<ptrdiff_t>(at),
+                     [&](utf8proc_int32_t a, utf8proc_int32_t b) { return class_of(a) < class_of(b); });
+  }
+}
+
 // Appends the normal form of a part without newer characters.
 void AppendNormalized(utf8proc_option_t options, std::string_view part, std::vector<utf8proc_int32_t>& buffer,
                       std::string& out) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(part.data());
-  const auto size = static_cast<utf8proc_ssize_t>(part.size());
-  // No character decomposes into more than 18, and one byte at least makes a character.
-  if (buffer.size() < part.size() * 4 + 32) buffer.resize(part.size() * 4 + 32);
-  auto count = utf8proc_decompose(bytes, size, buffer.data(), static_cast<utf8proc_ssize_t>(buffer.size()), options);
-  if (count > static_cast<utf8proc_ssize_t>(buffer.size())) {
-    buffer.resize(static_cast<size_t>(count));
-    count = utf8proc_decompose(bytes, size, buffer.data(), count, options);
+  size_t count = 0;
+  uint32_t bytes = 0;
+  for (size_t at = 0; at < part.size(); at += bytes) {
+    const auto c = static_cast<utf8proc_int32_t>(DecodeValidUtf8(part.data() + at, bytes));
+    if (buffer.size() < count + kDecomposedMax) buffer.resize(2 * count + 16 * kDecomposedMax);
+    int bound_class = 0;
+    const utf8proc_ssize_t added =
+        utf8proc_decompose_char(c, buffer.data() + count, kDecomposedMax, options, &bound_class);
+    CHECK(added >= 0 && added <= kDecomposedMax);
+    count += static_cast<size_t>(added);
   }
-  CHECK(count >= 0);  // only invalid UTF-8 and overflow fail
-  count = utf8proc_normalize_utf32(buffer.data(), count, options);
-  CHECK(count >= 0);
-  for (utf8proc_ssize_t i = 0; i < count; ++i) AppendUtf8(static_cast<uint32_t>(buffer[static_cast<size_t>(i)]), out);
+  SortMarks(buffer, count);
+  const utf8proc_ssize_t kept = utf8proc_normalize_utf32(buffer.data(), static_cast<utf8proc_ssize_t>(count), options);
+  CHECK(kept >= 0);
+  for (utf8proc_ssize_t i = 0; i < kept; ++i) AppendUtf8(static_cast<uint32_t>(buffer[static_cast<size_t>(i)]), out);
 }
 
 }  // namespace

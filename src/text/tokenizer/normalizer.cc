@@ -118,13 +118,13 @@ int64_t Normalizer::memory_bytes() const {
   return bytes;
 }
 
-Result<Normalizer::Normalized> Normalizer::Run(std::string_view text, std::string& storage) const {
+Result<Normalizer::Normalized> Normalizer::Run(std::string_view text, WorkLimit& work, std::string& storage) const {
   uint32_t origin_end = 1;
   std::string next;
   for (const Step& step : steps_) {
     next.clear();
     ASSIGN_OR_RETURN(const bool changed,
-                     std::visit([&](const auto& chosen) { return Apply(chosen, text, next, origin_end); }, step));
+                     std::visit([&](const auto& chosen) { return Apply(chosen, text, next, origin_end, work); }, step));
     if (next.size() > kTextBytesMax) {
       return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
     }
@@ -135,12 +135,14 @@ Result<Normalizer::Normalized> Normalizer::Run(std::string_view text, std::strin
   return Normalized{text, origin_end};
 }
 
-Result<bool> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t&) {
+Result<bool> Normalizer::Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t&, WorkLimit&) {
   return Normalize(step, text, out);
 }
 
-Result<bool> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end) {
+Result<bool> Normalizer::Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                               WorkLimit& work) {
   if (text.empty()) return false;
+  RETURN_IF_ERROR(work.Grow(0, step.text.size()));
   out.reserve(step.text.size() + text.size());
   out += step.text;
   out += text;
@@ -148,14 +150,16 @@ Result<bool> Normalizer::Apply(const Prepend& step, std::string_view text, std::
   return true;
 }
 
-Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end) {
+Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                               WorkLimit& work) {
   std::vector<Span> matches;
-  RETURN_IF_ERROR(step.pattern.FindMatches(text, {0, static_cast<uint32_t>(text.size())}, matches));
+  RETURN_IF_ERROR(step.pattern.FindMatches(text, {0, static_cast<uint32_t>(text.size())}, work, matches));
   if (matches.empty()) return false;
-  if (text.size() + matches.size() * step.content.size() > 2 * kTextBytesMax) {
-    return ResourceExhaustedError(fmt::format("the normal form of the text is longer than {} bytes", kTextBytesMax));
-  }
-  out.reserve(text.size() + matches.size() * step.content.size());
+  size_t removed = 0;
+  for (const Span& match : matches) removed += match.end - match.begin;
+  const size_t added = matches.size() * step.content.size();
+  RETURN_IF_ERROR(work.Grow(removed, added));
+  out.reserve(text.size() - removed + added);
   size_t at = 0;
   uint32_t new_origin_end = 0;
   for (const Span& match : matches) {
@@ -170,7 +174,8 @@ Result<bool> Normalizer::Apply(const Replace& step, std::string_view text, std::
   return true;
 }
 
-Result<bool> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end) {
+Result<bool> Normalizer::Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                               WorkLimit&) {
   std::string_view stripped = text;
   if (step.left) stripped = TrimLeft(stripped);
   const uint32_t removed = static_cast<uint32_t>(text.size() - stripped.size());
@@ -181,7 +186,8 @@ Result<bool> Normalizer::Apply(const Strip& step, std::string_view text, std::st
   return true;
 }
 
-Result<bool> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out, uint32_t& origin_end) {
+Result<bool> Normalizer::Apply(const Lowercase&, std::string_view text, std::string& out, uint32_t& origin_end,
+                               WorkLimit&) {
   out.reserve(text.size());
   const size_t origin_last = origin_end > 0 ? origin_end - 1 : text.size();
   for (size_t at = 0; at < text.size();) {
@@ -193,12 +199,14 @@ Result<bool> Normalizer::Apply(const Lowercase&, std::string_view text, std::str
   return true;
 }
 
-Result<bool> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t&) {
-  return step.map->RewriteGraphemes(text, out);
+Result<bool> Normalizer::Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t&,
+                               WorkLimit& work) {
+  return step.map->RewriteGraphemes(text, work, out);
 }
 
-Result<bool> Normalizer::Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t&) {
-  step.normalizer->Run(text, out);
+Result<bool> Normalizer::Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t&,
+                               WorkLimit& work) {
+  RETURN_IF_ERROR(step.normalizer->Run(text, work, out));
   return true;
 }
 

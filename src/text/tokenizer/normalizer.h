@@ -12,6 +12,7 @@
 #include "text/tokenizer/normal_form.h"
 #include "text/tokenizer/sentencepiece.h"
 #include "text/tokenizer/splitter.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -34,8 +35,8 @@ class Normalizer {
     uint32_t origin_end;
   };
   // The normal form of `text` (valid UTF-8). It may be `text` itself or lie in `storage`.
-  // Errors: as Regex::FindMatches; kResourceExhausted when the text grows beyond kTextBytesMax.
-  Result<Normalized> Run(std::string_view text, std::string& storage) const;
+  // Errors: as Regex::FindMatches; kResourceExhausted when the text grows beyond kTextBytesMax or the work allows.
+  Result<Normalized> Run(std::string_view text, WorkLimit& work, std::string& storage) const;
 
   int64_t memory_bytes() const;
 
@@ -64,13 +65,20 @@ class Normalizer {
 
   // Each writes the normal form of `text` to `out` (empty before) unless it gives false: there is nothing to change.
   // `origin_end` as in Normalized, of `text` and then of `out`.
-  static Result<bool> Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const Lowercase& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t& origin_end);
-  static Result<bool> Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t& origin_end);
+  static Result<bool> Apply(const NormalForm& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const Prepend& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const Replace& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const Strip& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const Lowercase& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const Precompiled& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
+  static Result<bool> Apply(const SentencePiece& step, std::string_view text, std::string& out, uint32_t& origin_end,
+                            WorkLimit& work);
 
   std::vector<Step> steps_;
 };

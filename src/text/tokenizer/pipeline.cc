@@ -12,6 +12,9 @@ namespace nunspark::text {
 
 // Buffers of one Encode call.
 struct PipelineTokenizer::Work {
+  explicit Work(size_t text_bytes) : limit(text_bytes) { pieces.work = scratch.work = limit; }
+
+  WorkLimit limit;  // of what comes before the pieces
   std::vector<Segment> raw_segments;
   std::vector<Segment> normalized_segments;
   std::string normalized;
@@ -52,15 +55,15 @@ Status PipelineTokenizer::EncodeText(std::string_view text, std::vector<TokenId>
     text = repaired;
   }
   ids.reserve(text.size() / 4 + 4);
-  Work work;
-  parts_.added.Extract(AddedTokens::Stage::kRawText, text, work.raw_segments);
+  Work work(text.size());
+  RETURN_IF_ERROR(parts_.added.Extract(AddedTokens::Stage::kRawText, text, work.limit, work.raw_segments));
   for (const Segment& segment : work.raw_segments) {
     if (segment.id != kNoToken) {
       ids.push_back(segment.id);
       continue;
     }
     const std::string_view part = text.substr(segment.span.begin, segment.span.end - segment.span.begin);
-    ASSIGN_OR_RETURN(const Normalizer::Normalized normal, parts_.normalizer.Run(part, work.normalized));
+    ASSIGN_OR_RETURN(const Normalizer::Normalized normal, parts_.normalizer.Run(part, work.limit, work.normalized));
     const uint32_t origin_end = segment.span.begin == 0 ? normal.origin_end : 0;
     RETURN_IF_ERROR(EncodeNormalized(normal.text, origin_end, work, ids));
   }
@@ -71,7 +74,8 @@ Status PipelineTokenizer::EncodeNormalized(std::string_view text, uint32_t origi
                                            std::vector<TokenId>& ids) const {
   if (!parts_.added.AnyFor(AddedTokens::Stage::kNormalizedText)) return EncodePieces(text, origin_end, work, ids);
   work.normalized_segments.clear();
-  parts_.added.Extract(AddedTokens::Stage::kNormalizedText, text, work.normalized_segments);
+  RETURN_IF_ERROR(
+      parts_.added.Extract(AddedTokens::Stage::kNormalizedText, text, work.limit, work.normalized_segments));
   for (const Segment& segment : work.normalized_segments) {
     if (segment.id != kNoToken) {
       ids.push_back(segment.id);

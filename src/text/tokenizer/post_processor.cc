@@ -8,6 +8,7 @@ namespace nunspark::text {
 namespace {
 constexpr int kDepthMax = 16;
 constexpr size_t kItemsMax = 1024;
+constexpr size_t kTextsMax = 8;  // of a template; real ones have each text once
 }  // namespace
 
 Result<PostProcessor> PostProcessor::FromJson(const JsonSection& section) {
@@ -58,11 +59,13 @@ Result<PostProcessor::Template> PostProcessor::ReadTemplate(const JsonSection& s
   ASSIGN_OR_RETURN(const std::vector<JsonSection> parts, section.Array(key, kItemsMax));
   const std::optional<JsonSection> specials = section.Member("special_tokens");
   Template items;
+  size_t text_count = 0;
   for (const JsonSection& part : parts) {
     if (const std::optional<JsonSection> sequence = part.Member("Sequence")) {
       ASSIGN_OR_RETURN(const std::string name, sequence->Character("id"));
       const char letter = name.front();
       if (letter != 'A' && letter != 'B') return sequence->Malformed("id: expected A or B, found another letter");
+      if (++text_count > kTextsMax) return section.Malformed(fmt::format("{}: more than {} texts", key, kTextsMax));
       items.push_back({letter == 'A' ? Item::Kind::kTextA : Item::Kind::kTextB, {}});
       continue;
     }

@@ -36,11 +36,12 @@ Status RewritePieces(PieceList& list, Rewrite rewrite) {
     if (at_origin) origin_end = begin + static_cast<uint32_t>(prefix_bytes) + 1;
     list.pieces_spare.push_back({begin, end});
   }
+  const size_t old_size = list.text.size();
   std::swap(list.storage, list.storage_spare);
   std::swap(list.pieces, list.pieces_spare);
   list.text = list.storage;
   list.origin_end = origin_end;
-  return Status();
+  return list.work.Grow(old_size, list.text.size());
 }
 
 // Applies `find(piece, matches)` to every piece and cuts there.
@@ -176,7 +177,7 @@ Status PreTokenizer::Run(std::string_view text, uint32_t origin_end, PieceList& 
 
 Status PreTokenizer::Apply(const Split& step, PieceList& list) {
   return CutPieces(list, step.behavior, step.invert, [&](Span piece, std::vector<Span>& matches) {
-    return step.pattern.FindMatches(list.text, piece, matches);
+    return step.pattern.FindMatches(list.text, piece, list.work, matches);
   });
 }
 

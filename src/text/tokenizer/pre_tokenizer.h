@@ -23,6 +23,7 @@ struct PieceList {
   // count as part of it). Only Metaspace's "first" asks.
   uint32_t origin_end = 0;
 
+  WorkLimit work;
   std::string storage;
   std::string storage_spare;
   std::vector<Span> pieces_spare;
@@ -45,7 +46,7 @@ class PreTokenizer {
   void KeepRawBytes();
 
   // Cuts `text` (valid UTF-8, at most kTextBytesMax). `origin_end` as in PieceList. `text` must outlive the use of
-  // `list`. Errors: as Regex::FindMatches; kResourceExhausted when steps make the text too long.
+  // `list`. Errors: as Regex::FindMatches; kResourceExhausted when steps make the text too long for `list.work`.
   Status Run(std::string_view text, uint32_t origin_end, PieceList& list) const;
 
  private:

@@ -311,8 +311,10 @@ class Rewriter {
   std::string out_;
 };
 
-// Steps of backtracking in one search; real patterns need a few hundred.
-constexpr unsigned long kBacktrackingMax = 10'000'000;
+// Steps of backtracking that a search may take freely. One that needs more starts again with a multiple of it, which
+// counts as work: the library does not tell how many steps it took.
+constexpr unsigned long kFreeBacktracking = 256;
+constexpr unsigned long kBacktrackingFactor = 8;
 
 struct FreeMatchParam {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
@@ -369,18 +371,27 @@ Result<Regex> Regex::Compile(std::string_view pattern, std::string_view where) {
   return Regex(std::move(compiled));
 }
 
-Status Regex::FindMatches(std::string_view text, Span piece, std::vector<Span>& matches) const {
+Status Regex::FindMatches(std::string_view text, Span piece, WorkLimit& work, std::vector<Span>& matches) const {
   const OnigUChar* const begin = Bytes(text.data()) + piece.begin;
   const OnigUChar* const end = Bytes(text.data()) + piece.end;
   const std::unique_ptr<OnigRegion, FreeRegion> region(onig_region_new());
   const std::unique_ptr<OnigMatchParam, FreeMatchParam> param(onig_new_match_param());
   onig_initialize_match_param(param.get());
-  onig_set_retry_limit_in_search_of_match_param(param.get(), kBacktrackingMax);
+  const auto search = [&](const OnigUChar* from, unsigned long backtracking_max) {
+    onig_set_retry_limit_in_search_of_match_param(param.get(), backtracking_max);
+    onig_set_retry_limit_in_match_of_match_param(param.get(), backtracking_max);
+    return onig_search_with_param(compiled_->regex, begin, end, from, end, region.get(), ONIG_OPTION_NONE, param.get());
+  };
   const OnigUChar* from = begin;
   const OnigUChar* last_match_end = nullptr;
   while (from <= end) {
-    const int found =
-        onig_search_with_param(compiled_->regex, begin, end, from, end, region.get(), ONIG_OPTION_NONE, param.get());
+    unsigned long backtracking = kFreeBacktracking;
+    int found = search(from, backtracking);
+    while (found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER) {
+      backtracking *= kBacktrackingFactor;
+      if (!work.Spend(backtracking).ok()) break;
+      found = search(from, backtracking);
+    }
     if (found == ONIG_MISMATCH) break;
     if (found < 0) {
       return ResourceExhaustedError(fmt::format("{}: the regular expression failed on the text: {}", compiled_->where,

@@ -9,6 +9,7 @@
 
 #include "nunspark/status.h"
 #include "text/tokenizer/span.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -20,8 +21,9 @@ class Regex {
   static Result<Regex> Compile(std::string_view pattern, std::string_view where);
 
   // Appends the non-overlapping matches inside text[piece] from left to right; an empty match directly after a match is
-  // skipped. The piece is the whole subject. Errors: kResourceExhausted when the pattern backtracks without end.
-  Status FindMatches(std::string_view text, Span piece, std::vector<Span>& matches) const;
+  // skipped. The piece is the whole subject. Errors: kResourceExhausted when the pattern backtracks without end, in one
+  // search or, as WorkLimit::Spend says, in all.
+  Status FindMatches(std::string_view text, Span piece, WorkLimit& work, std::vector<Span>& matches) const;
 
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

@@ -12,7 +12,8 @@ std::vector<std::string> MatchesOf(std::string_view pattern, std::string_view te
   const Result<Regex> regex = Regex::Compile(pattern, "test");
   if (!regex.ok()) return {regex.status().message()};
   std::vector<Span> spans;
-  const Status status = regex->FindMatches(text, {0, static_cast<uint32_t>(text.size())}, spans);
+  WorkLimit work;
+  const Status status = regex->FindMatches(text, {0, static_cast<uint32_t>(text.size())}, work, spans);
   if (!status.ok()) return {status.message()};
   std::vector<std::string> matches;
   for (const Span& span : spans) matches.emplace_back(text.substr(span.begin, span.end - span.begin));
@@ -61,8 +62,27 @@ TEST(Regex, EndlessBacktrackingIsAnError) {
   ASSERT_TRUE(regex.ok());
   const std::string text = std::string(200, 'a') + "bc";
   std::vector<Span> matches;
-  const Status status = regex->FindMatches(text, {0, 202}, matches);
+  WorkLimit work;
+  const Status status = regex->FindMatches(text, {0, 202}, work, matches);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+}
+
+TEST(Regex, BacktrackingOfAllSearchesCountsTogether) {
+  const Result<Regex> regex = Regex::Compile("x|(?:a|aa)+c", "test");
+  ASSERT_TRUE(regex.ok());
+  // Each search tries some ten thousand ways before it finds the x.
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += "aaaaaaaaaaaaaaax";
+  const Span whole{0, static_cast<uint32_t>(text.size())};
+  std::vector<Span> matches;
+  WorkLimit enough = WorkLimit::OfSteps(uint64_t{1} << 40);
+  ASSERT_TRUE(regex->FindMatches(text.substr(0, 1600), {0, 1600}, enough, matches).ok());
+  EXPECT_EQ(matches.size(), 100u);
+  matches.clear();
+  WorkLimit work = WorkLimit::OfSteps(1'000'000);
+  const Status status = regex->FindMatches(text, whole, work, matches);
+  EXPECT_EQ(status.message(), "test: the regular expression failed on the text: retry-limit-in-match over");
+  EXPECT_LT(matches.size(), 1000u);
 }
 
 TEST(Unicode, LowercaseIsFull) {

@@ -47,7 +47,8 @@ TEST(Scanner, MatchesWhatTheRegularExpressionMatches) {
       std::vector<Span> matched;
       const Span whole{0, static_cast<uint32_t>(text.size())};
       scanner(text, whole, scanned);
-      ASSERT_TRUE(regex->FindMatches(text, whole, matched).ok());
+      WorkLimit work;
+      ASSERT_TRUE(regex->FindMatches(text, whole, work, matched).ok());
       ASSERT_EQ(scanned.size(), matched.size()) << pattern << "\n" << JsonQuote(text);
       for (size_t k = 0; k < scanned.size(); ++k) {
         ASSERT_TRUE(scanned[k] == matched[k]) << pattern << "\n" << JsonQuote(text) << " match " << k;

@@ -52,37 +52,40 @@ SpmSymbols::SpmSymbols(std::span<const SpmPiece> pieces) {
   trie_.Build(std::move(keys));
 }
 
-size_t SpmSymbols::Match(std::string_view text) const {
+Result<size_t> SpmSymbols::Match(std::string_view text, WorkLimit& work) const {
   size_t longest = 0;
-  trie_.FindPrefixes(text, [&longest](size_t bytes, int32_t) { longest = bytes; });
+  RETURN_IF_ERROR(work.Spend(trie_.FindPrefixes(text, [&longest](size_t bytes, int32_t) { longest = bytes; })));
   return longest;
 }
 
-SpmNormalizer::Unit SpmNormalizer::Next(std::string_view text) const {
-  const size_t symbol = symbols_->Match(text);
-  if (symbol != 0) return {text.substr(0, symbol), symbol};
+Result<SpmNormalizer::Unit> SpmNormalizer::Next(std::string_view text, WorkLimit& work) const {
+  ASSIGN_OR_RETURN(const size_t symbol, symbols_->Match(text, work));
+  if (symbol != 0) return Unit{text.substr(0, symbol), symbol};
   if (map_.has_value()) {
     const std::optional<Charsmap::Match> match = map_->FindLongest(text);
-    if (match.has_value()) return {match->replacement, match->bytes};
+    if (match.has_value()) {
+      RETURN_IF_ERROR(work.Grow(match->bytes, match->replacement.size()));
+      return Unit{match->replacement, match->bytes};
+    }
   }
   const size_t bytes = ValidUtf8Length(text[0]);
-  return {text.substr(0, bytes), bytes};
+  return Unit{text.substr(0, bytes), bytes};
 }
 
-void SpmNormalizer::Run(std::string_view text, std::string& out) const {
+Status SpmNormalizer::Run(std::string_view text, WorkLimit& work, std::string& out) const {
   const std::string_view space = options_.escape_spaces ? kSpmSpace : std::string_view(" ");
   if (options_.remove_extra_spaces) {
     while (!text.empty()) {
-      const Unit unit = Next(text);
+      ASSIGN_OR_RETURN(const Unit unit, Next(text, work));
       if (unit.normal != " ") break;
       text.remove_prefix(unit.bytes);
     }
   }
-  if (text.empty()) return;
+  if (text.empty()) return Status();
   if (options_.add_dummy_prefix && !options_.space_as_suffix) out += space;
   bool after_space = options_.remove_extra_spaces;
   while (!text.empty()) {
-    const Unit unit = Next(text);
+    ASSIGN_OR_RETURN(const Unit unit, Next(text, work));
     std::string_view normal = unit.normal;
     text.remove_prefix(unit.bytes);
     while (after_space && normal.starts_with(' ')) normal.remove_prefix(1);
@@ -102,6 +105,7 @@ void SpmNormalizer::Run(std::string_view text, std::string& out) const {
     while (out.ends_with(space)) out.resize(out.size() - space.size());
   }
   if (options_.add_dummy_prefix && options_.space_as_suffix) out += space;
+  return Status();
 }
 
 // The state of one piece of text.
@@ -110,7 +114,7 @@ struct SpmBpe::Run {
   std::vector<Symbol> symbols;
   std::priority_queue<Pair> agenda;
   // How unused pieces came about, since they are taken apart again at the end.
-  std::unordered_map<std::string_view, std::pair<Span, Span>> unused;
+  std::unordered_map<std::string_view, std::pair<Span, Span>, TextHasher> unused;
 
   std::string_view TextOf(Span span) const { return text.substr(span.begin, span.end - span.begin); }
 };
@@ -139,11 +143,10 @@ TokenId SpmBpe::FindMergeable(std::string_view text) const {
   return kind == Kind::kNormal || kind == Kind::kUserDefined || kind == Kind::kUnused ? id : kNoToken;
 }
 
-Status SpmBpe::Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch&,
+Status SpmBpe::Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch& scratch,
                       std::vector<TokenId>& ids) const {
   for (const Span& piece : pieces) {
-    bool previous_unknown = false;
-    EncodePiece(text.substr(piece.begin, piece.end - piece.begin), ids, previous_unknown);
+    RETURN_IF_ERROR(EncodePiece(text.substr(piece.begin, piece.end - piece.begin), scratch.work, ids));
   }
   return Status();
 }
@@ -160,17 +163,17 @@ void SpmBpe::Offer(Run& run, int32_t left, int32_t right) const {
   if (kinds_[static_cast<size_t>(id)] == Kind::kUnused) run.unused[joined] = {a.span, b.span};
 }
 
-void SpmBpe::EncodePiece(std::string_view text, std::vector<TokenId>& ids, bool& previous_unknown) const {
+Status SpmBpe::EncodePiece(std::string_view text, WorkLimit& work, std::vector<TokenId>& ids) const {
   Run run;
   run.text = text;
   for (uint32_t at = 0; at < text.size();) {
-    const size_t symbol = symbols_->Match(text.substr(at));
+    ASSIGN_OR_RETURN(const size_t symbol, symbols_->Match(text.substr(at), work));
     const uint32_t bytes = symbol != 0 ? static_cast<uint32_t>(symbol) : ValidUtf8Length(text[at]);
     const int32_t index = static_cast<int32_t>(run.symbols.size());
     run.symbols.push_back({{at, at + bytes}, index - 1, index + 1, symbol != 0});
     at += bytes;
   }
-  if (run.symbols.empty()) return;
+  if (run.symbols.empty()) return Status();
   run.symbols.back().next = -1;
   for (int32_t i = 1; i < static_cast<int32_t>(run.symbols.size()); ++i) Offer(run, i - 1, i);
   const auto size_of = [](const Symbol& symbol) { return symbol.span.end - symbol.span.begin; };
@@ -187,9 +190,11 @@ void SpmBpe::EncodePiece(std::string_view text, std::vector<TokenId>& ids, bool&
     Offer(run, left.previous, top.left);
     Offer(run, top.left, left.next);
   }
+  bool previous_unknown = false;
   for (int32_t i = 0; i >= 0; i = run.symbols[static_cast<size_t>(i)].next) {
     AppendSegment(run, run.symbols[static_cast<size_t>(i)].span, ids, previous_unknown);
   }
+  return Status();
 }
 
 // Unused pieces are taken apart the way they were made; an explicit stack, since they may nest.
@@ -239,13 +244,15 @@ int64_t SpmUnigram::memory_bytes() const {
          trie_.memory_bytes();
 }
 
-Status SpmUnigram::Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch&,
+Status SpmUnigram::Encode(std::string_view text, std::span<const Span> pieces, EncodeScratch& scratch,
                           std::vector<TokenId>& ids) const {
-  for (const Span& piece : pieces) EncodePiece(text.substr(piece.begin, piece.end - piece.begin), ids);
+  for (const Span& piece : pieces) {
+    RETURN_IF_ERROR(EncodePiece(text.substr(piece.begin, piece.end - piece.begin), scratch.work, ids));
+  }
   return Status();
 }
 
-void SpmUnigram::EncodePiece(std::string_view text, std::vector<TokenId>& ids) const {
+Status SpmUnigram::EncodePiece(std::string_view text, WorkLimit& work, std::vector<TokenId>& ids) const {
   std::vector<Node> best(text.size() + 1);
   const auto offer = [&best](size_t begin, size_t end, float score, TokenId id) {
     Node& node = best[end];
@@ -256,7 +263,7 @@ void SpmUnigram::EncodePiece(std::string_view text, std::vector<TokenId>& ids) c
     const size_t character_bytes = ValidUtf8Length(text[begin]);
     const float till_here = best[begin].score;
     bool has_single = false;
-    trie_.FindPrefixes(text.substr(begin), [&](size_t bytes, int32_t id) {
+    const size_t steps = trie_.FindPrefixes(text.substr(begin), [&](size_t bytes, int32_t id) {
       const Kind kind = kinds_[static_cast<size_t>(id)];
       if (kind == Kind::kUnused) return;
       // Long user-defined symbols win over short ones, and all of them over what is learnt.
@@ -265,6 +272,7 @@ void SpmUnigram::EncodePiece(std::string_view text, std::vector<TokenId>& ids) c
       offer(begin, begin + bytes, score + till_here, id);
       has_single = has_single || bytes == character_bytes;
     });
+    RETURN_IF_ERROR(work.Spend(steps));
     if (!has_single) {
       offer(begin, begin + character_bytes, unknown_score_ + till_here, options_.unknown);
     }
@@ -278,6 +286,7 @@ void SpmUnigram::EncodePiece(std::string_view text, std::vector<TokenId>& ids) c
     const size_t begin = static_cast<size_t>(node.start);
     Append(node.id, text.substr(begin, *end - begin), options_.unknown, bytes_, ids, previous_unknown);
   }
+  return Status();
 }
 
 }  // namespace nunspark::text

@@ -29,8 +29,8 @@ struct SpmPiece {
 class SpmSymbols {
  public:
   explicit SpmSymbols(std::span<const SpmPiece> pieces);
-  // Bytes of the symbol that `text` starts with; 0 when there is none.
-  size_t Match(std::string_view text) const;
+  // Bytes of the symbol that `text` starts with; 0 when there is none. Errors: as WorkLimit::Spend.
+  Result<size_t> Match(std::string_view text, WorkLimit& work) const;
   int64_t memory_bytes() const { return trie_.memory_bytes(); }
 
  private:
@@ -49,8 +49,8 @@ class SpmNormalizer {
   SpmNormalizer(SpmNormalizerOptions options, std::optional<Charsmap> map, std::shared_ptr<const SpmSymbols> symbols)
       : options_(options), map_(std::move(map)), symbols_(std::move(symbols)) {}
 
-  // Appends the normal form of `text` (valid UTF-8).
-  void Run(std::string_view text, std::string& out) const;
+  // Appends the normal form of `text` (valid UTF-8). Errors: as WorkLimit::Spend.
+  Status Run(std::string_view text, WorkLimit& work, std::string& out) const;
   int64_t memory_bytes() const { return map_.has_value() ? map_->memory_bytes() : 0; }
 
  private:
@@ -58,7 +58,7 @@ class SpmNormalizer {
     std::string_view normal;
     size_t bytes;  // consumed
   };
-  Unit Next(std::string_view text) const;
+  Result<Unit> Next(std::string_view text, WorkLimit& work) const;
 
   const SpmNormalizerOptions options_;
   const std::optional<Charsmap> map_;
@@ -103,7 +103,7 @@ class SpmBpe final : public Model {
 
   // The id that takes part in merges, or kNoToken.
   TokenId FindMergeable(std::string_view text) const;
-  void EncodePiece(std::string_view text, std::vector<TokenId>& ids, bool& previous_unknown) const;
+  Status EncodePiece(std::string_view text, WorkLimit& work, std::vector<TokenId>& ids) const;
   void Offer(Run& run, int32_t left, int32_t right) const;
   void AppendSegment(const Run& run, Span span, std::vector<TokenId>& ids, bool& previous_unknown) const;
 
@@ -132,7 +132,7 @@ class SpmUnigram final : public Model {
     TokenId id = kNoToken;
   };
 
-  void EncodePiece(std::string_view text, std::vector<TokenId>& ids) const;
+  Status EncodePiece(std::string_view text, WorkLimit& work, std::vector<TokenId>& ids) const;
 
   const SpmModelOptions options_;
   std::vector<float> scores_;

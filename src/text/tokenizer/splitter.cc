@@ -84,7 +84,7 @@ Result<Pattern> Pattern::FromRegex(std::string_view regex, std::string_view wher
   return Pattern(std::move(compiled));
 }
 
-Status Pattern::FindMatches(std::string_view text, Span piece, std::vector<Span>& matches) const {
+Status Pattern::FindMatches(std::string_view text, Span piece, WorkLimit& work, std::vector<Span>& matches) const {
   if (const auto* scanner = std::get_if<Scanner>(&kind_)) {
     (*scanner)(text, piece, matches);
     return Status();
@@ -93,7 +93,7 @@ Status Pattern::FindMatches(std::string_view text, Span piece, std::vector<Span>
     FindLiteral(*literal, text, piece, matches);
     return Status();
   }
-  return std::get<Regex>(kind_).FindMatches(text, piece, matches);
+  return std::get<Regex>(kind_).FindMatches(text, piece, work, matches);
 }
 
 Result<SplitBehavior> SplitBehaviorFromJson(const JsonSection& section, std::string_view key, SplitBehavior fallback) {

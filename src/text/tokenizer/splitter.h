@@ -12,6 +12,7 @@
 #include "text/tokenizer/regex.h"
 #include "text/tokenizer/scanner.h"
 #include "text/tokenizer/span.h"
+#include "text/tokenizer/work_limit.h"
 
 namespace nunspark::text {
 
@@ -25,7 +26,7 @@ class Pattern {
   static Result<Pattern> FromRegex(std::string_view regex, std::string_view where);
 
   // Appends the matches inside text[piece]. Errors: as Regex::FindMatches.
-  Status FindMatches(std::string_view text, Span piece, std::vector<Span>& matches) const;
+  Status FindMatches(std::string_view text, Span piece, WorkLimit& work, std::vector<Span>& matches) const;
 
  private:
   using Kind = std::variant<std::string, Scanner, Regex>;

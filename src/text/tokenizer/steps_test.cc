@@ -19,7 +19,8 @@ std::string Normalize(std::string_view json, std::string_view text) {
   const Result<Normalizer> normalizer = Normalizer::FromJson(JsonSection(value, "test: normalizer"));
   if (!normalizer.ok()) return "error: " + normalizer.status().message();
   std::string storage;
-  const Result<Normalizer::Normalized> normal = normalizer->Run(text, storage);
+  WorkLimit work;
+  const Result<Normalizer::Normalized> normal = normalizer->Run(text, work, storage);
   return normal.ok() ? std::string(normal->text) : "error: " + normal.status().message();
 }
 
@@ -77,7 +78,8 @@ TEST(Normalizer, LowercaseAndDigitsKnowUnicode17) {  // which the reference has 
 uint32_t OriginEnd(std::string_view json, std::string_view text) {
   const Json value = std::move(ParseJson(json, "normalizer")).value();
   std::string storage;
-  return Normalizer::FromJson(JsonSection(value, "test"))->Run(text, storage)->origin_end;
+  WorkLimit work;
+  return Normalizer::FromJson(JsonSection(value, "test"))->Run(text, work, storage)->origin_end;
 }
 
 TEST(Normalizer, FollowsTheFirstCharacter) {

@@ -10,6 +10,13 @@ namespace {
 
 constexpr std::string_view kWhat = "the line";
 constexpr size_t kIdsMax = size_t{1} << 26;
+// Of the texts in an answer. Tokens may be long, and a line may ask for one of them many times.
+constexpr size_t kAnswerBytesMax = size_t{1} << 29;
+
+Status CheckAnswer(size_t bytes) {
+  if (bytes <= kAnswerBytesMax) return Status();
+  return ResourceExhaustedError(fmt::format("the answer would be longer than {} bytes", kAnswerBytesMax));
+}
 
 Result<std::string> BytesOfHex(const std::string& hex) {
   const auto digit = [](char c) {
@@ -51,6 +58,7 @@ Result<std::string> EncodeLine(const Tokenizer& tokenizer, const JsonSection& li
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i != 0) out += ',';
     out += JsonQuote(tokenizer.TokenText(ids[i]));
+    RETURN_IF_ERROR(CheckAnswer(out.size()));
   }
   return out + "]}";
 }
@@ -60,15 +68,17 @@ Result<std::string> DecodeLine(const Tokenizer& tokenizer, const JsonSection& li
   if (!list.value().is_array()) return list.Mismatch("array");
   if (list.value().as_array().size() > kIdsMax) return list.Malformed(fmt::format("expected at most {} ids", kIdsMax));
   ASSIGN_OR_RETURN(const bool skip, line.BoolOr("skip_special", false));
-  std::vector<TokenId> ids;
-  ids.reserve(list.value().as_array().size());
+  StreamDecoder decoder(tokenizer, skip ? SkipSpecials::kYes : SkipSpecials::kNo);
+  std::string text;
   for (const Json& id : list.value().as_array()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) {
       return list.Malformed(fmt::format("expected ids from 0 to {}, found {}", INT32_MAX, WriteJson(id)));
     }
-    ids.push_back(static_cast<TokenId>(id.as_int()));
+    text += decoder.Push(static_cast<TokenId>(id.as_int()));
+    RETURN_IF_ERROR(CheckAnswer(text.size()));
   }
-  return "{\"text\":" + JsonQuote(tokenizer.Decode(ids, skip ? SkipSpecials::kYes : SkipSpecials::kNo)) + "}";
+  text += decoder.Finish();
+  return "{\"text\":" + JsonQuote(text) + "}";
 }
 
 Result<std::string> Answer(const Tokenizer& tokenizer, std::string_view text) {

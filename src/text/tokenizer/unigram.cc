@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "base/json.h"
-
 #include "base/check.h"
+#include "base/json.h"
 #include "text/tokenizer/valid_utf8.h"
 
 namespace nunspark::text {
@@ -68,10 +67,11 @@ Status Unigram::EncodePiece(std::string_view piece, EncodeScratch& scratch, std:
   for (size_t begin = 0; begin < size;) {
     const size_t character_bytes = ValidUtf8Length(piece[begin]);
     bool has_single = false;
-    trie_.FindPrefixes(piece.substr(begin), [&](size_t bytes, int32_t id) {
+    const size_t steps = trie_.FindPrefixes(piece.substr(begin), [&](size_t bytes, int32_t id) {
       offer(begin, begin + bytes, scores_[static_cast<size_t>(id)] + best[begin], static_cast<uint32_t>(id));
       has_single = has_single || bytes == character_bytes;
     });
+    RETURN_IF_ERROR(scratch.work.Spend(steps));
     if (!has_single) {
       if (!options_.unknown.has_value()) {
         return DataLossError(fmt::format("the vocabulary has no token for {} and no unknown token",

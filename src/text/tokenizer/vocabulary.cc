@@ -1,6 +1,7 @@
 #include "text/tokenizer/vocabulary.h"
 
 #include <bit>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -20,7 +21,7 @@ void Vocabulary::Insert(std::string_view text, TokenId id) {
   CHECK(id >= 0 && id <= kVocabIdMax);
   CHECK(arena_.size() + text.size() < UINT32_MAX);
   if ((by_text_.size() + 1) * 4 > slots_.size() * 3) Grow(std::max(kSlotsMin, slots_.size() * 2));
-  const uint64_t hash = HashBytes(text);
+  const uint64_t hash = HashText(text);
   const uint32_t tag = static_cast<uint32_t>(hash >> 32);
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
@@ -85,7 +86,7 @@ void Vocabulary::Grow(size_t slot_count) {
   slots_.assign(slot_count, Slot());
   const size_t mask = slot_count - 1;
   for (uint32_t i = 0; i < by_text_.size(); ++i) {
-    const uint64_t hash = HashBytes(std::string_view(arena_).substr(by_text_[i].begin, by_text_[i].bytes));
+    const uint64_t hash = HashText(std::string_view(arena_).substr(by_text_[i].begin, by_text_[i].bytes));
     size_t at = hash & mask;
     while (slots_[at].entry != kAbsent) at = (at + 1) & mask;
     slots_[at] = {static_cast<uint32_t>(hash >> 32), i};

@@ -5,11 +5,11 @@
 #define NUNSPARK_TEXT_TOKENIZER_VOCABULARY_H_
 
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/text_hash.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace nunspark::text {
@@ -18,53 +18,6 @@ inline constexpr TokenId kNoToken = -1;
 
 // Ids of a vocabulary are below this, so that a pair of ids and a rank fit one word of the merge table.
 inline constexpr TokenId kVocabIdMax = (1 << 21) - 2;
-
-namespace internal {
-inline uint64_t Load64(const char* data) {
-  uint64_t word;
-  std::memcpy(&word, data, sizeof(word));
-  return word;
-}
-inline uint64_t Load32(const char* data) {
-  uint32_t word;
-  std::memcpy(&word, data, sizeof(word));
-  return word;
-}
-inline uint64_t Mix(uint64_t a, uint64_t b) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-}  // namespace internal
-
-// A hash for short strings; not stable between builds.
-inline uint64_t HashBytes(std::string_view text) {
-  using internal::Load32;
-  using internal::Load64;
-  using internal::Mix;
-  constexpr uint64_t kFirst = 0x9E3779B97F4A7C15, kSecond = 0xD6E8FEB86659FD93;
-  const char* data = text.data();
-  size_t size = text.size();
-  uint64_t state = kFirst ^ size;
-  while (size > 16) {
-    state = Mix(Load64(data) ^ kSecond, Load64(data + 8) ^ state);
-    data += 16;
-    size -= 16;
-  }
-  uint64_t low = 0;
-  uint64_t high = 0;
-  if (size >= 8) {
-    low = Load64(data);
-    high = Load64(data + size - 8);
-  } else if (size >= 4) {
-    low = Load32(data);
-    high = Load32(data + size - 4);
-  } else if (size > 0) {
-    low = static_cast<uint8_t>(data[0]) | static_cast<uint64_t>(static_cast<uint8_t>(data[size / 2])) << 8 |
-          static_cast<uint64_t>(static_cast<uint8_t>(data[size - 1])) << 16;
-  }
-  return Mix(Mix(low ^ kSecond, high ^ state), kFirst);
-}
 
 class Vocabulary {
  public:
@@ -75,8 +28,8 @@ class Vocabulary {
   // look-ups by id. REQUIRES: 0 <= id <= kVocabIdMax.
   void Insert(std::string_view text, TokenId id);
 
-  TokenId Find(std::string_view text) const { return Find(text, HashBytes(text)); }
-  // `hash` is HashBytes(text).
+  TokenId Find(std::string_view text) const { return Find(text, HashText(text)); }
+  // `hash` is HashText(text).
   TokenId Find(std::string_view text, uint64_t hash) const;
   // Starts to fetch what a look-up of that hash reads first. Looking up many texts waits mostly for memory.
   void Prefetch(uint64_t hash) const {
