@@ -28,6 +28,7 @@ class BigInt {
 
   bool is_negative() const { return negative_; }
   bool is_zero() const { return words_.empty(); }
+  bool is_odd() const { return !words_.empty() && (words_[0] & 1) != 0; }
   int64_t bit_length() const;
   int64_t bit_count() const;
   std::optional<int64_t> ToInt64() const;

@@ -343,6 +343,29 @@ TEST(ChatTemplateLimits, HostileTemplatesEndInAClearError) {
   }
 }
 
+// Generators run code of the template wherever their items are wanted, also while a list that holds their loop is
+// printed. Python's answers, but for the names of types.
+TEST(ChatTemplateLimits, GeneratorsMayChangeWhatIsBeingRead) {
+  EXPECT_EQ(RenderText("{% set n = namespace(x=[]) %}{% for a in [1, 2, 3] if (n.x and n.x.pop()) or true %}"
+                       "{% set n.x = [loop] %}{% break %}{% endfor %}{{ n.x }}",
+                       "{}"),
+            "[<LoopContext 1/3>]");
+  EXPECT_EQ(RenderText("{% set n = namespace(x=[]) %}{% for a in [1, 2, 3] if (n.x and n.x.pop()) or true %}"
+                       "{% set n.x = [loop, 'b', 'c'] %}{% break %}{% endfor %}{{ n.x|pprint }}",
+                       "{}"),
+            "[<LoopContext 1/3>]");
+  const std::string grows = "{% macro m() %}{% set n.a = 1 %}{% set n.b = 1 %}{% set n.c = 1 %}{% endmacro %}";
+  EXPECT_EQ(RenderText("{% set n = namespace() %}" + grows +
+                           "{% for a in [1, 2] if n.l is not defined or m() or true %}{% set n.l = loop %}{% break %}"
+                           "{% endfor %}{{ n }}",
+                       "{}"),
+            "RuntimeError: dictionary changed size during iteration");
+  EXPECT_EQ(RenderText("{% set n = namespace() %}{% for a in [1, 2, 3] if n.l is not defined or n.l.length %}"
+                       "{% set n.l = loop %}{{ loop.length }}{% endfor %}",
+                       "{}"),
+            "ValueError: generator already executing");
+}
+
 TEST(ChatTemplateLimits, GrowWithTheContext) {
   const std::string text(1'000'000, 'a');
   const std::string context = R"({"messages": [{"content": ")" + text + R"("}]})";

@@ -152,6 +152,7 @@ Value FloatRatio(Runtime& runtime, Call& call) {
     --exponent;
   }
   BigInt numerator = BigInt::FromDouble(fraction), denominator(1);
+  if (!runtime.Step(Runtime::kObjectSteps + 3 * std::abs(exponent))) return Value::Failed();
   BigInt& grown = exponent > 0 ? numerator : denominator;
   for (int i = 0; i < std::abs(exponent); ++i) grown = BigInt::Multiply(grown, BigInt(2));
   JINJA_TRY(Value above, runtime.Integer(numerator));

@@ -192,12 +192,15 @@ bool Interpreter::EvaluateArguments(const CallArguments& call, EnvObject& env, A
       runtime_.TypeError(fmt::format("argument after ** must be a mapping, not {}", TypeName(more)));
       return false;
     }
+    const size_t named = arguments->keywords.size();  // its own keys are all different
     for (const DictObject::Entry& entry : more.as<DictObject>().entries) {
+      if (!runtime_.Step(1 + static_cast<int64_t>(named / 8))) return false;
       if (!entry.key.is_string()) {
         runtime_.TypeError("keywords must be strings");
         return false;
       }
-      for (const auto& [name, value] : arguments->keywords) {
+      for (size_t i = 0; i < named; ++i) {
+        const std::string& name = arguments->keywords[i].first;
         if (name != Text(entry.key)) continue;
         runtime_.TypeError(fmt::format("got multiple values for keyword argument '{}'", name));
         return false;

@@ -73,8 +73,7 @@ BigInt RoundInteger(const BigInt& value, int64_t digits) {
   BigInt quotient, remainder;
   BigInt::DivMod(value, unit, &quotient, &remainder);
   const int half = BigInt::Compare(BigInt::Multiply(remainder, BigInt(2)), unit);
-  const bool odd = quotient.ToString().back() % 2 == 1;
-  if (half > 0 || (half == 0 && odd)) quotient = BigInt::Add(quotient, BigInt(1));
+  if (half > 0 || (half == 0 && quotient.is_odd())) quotient = BigInt::Add(quotient, BigInt(1));
   return BigInt::Multiply(quotient, unit);
 }
 
@@ -121,6 +120,10 @@ Value RoundCommon(Runtime& runtime, const Value& value, const Value& precision) 
   if (digits >= 0) return runtime.Plus(value);
   if (digits < -BigInt::kMaxBits / 4) return Value::Int(0);
   const BigInt integer = value.kind() == Kind::kBig ? value.as<BigObject>().value : BigInt(value.small_int());
+  // The power of ten digit by digit, then a division.
+  if (!runtime.Step(Runtime::kObjectSteps + digits * digits / 32 - digits * integer.bit_length() / 64)) {
+    return Value::Failed();
+  }
   return runtime.Integer(RoundInteger(integer, -digits));
 }
 

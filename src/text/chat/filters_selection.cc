@@ -23,7 +23,8 @@ class Selection : public IteratorObject {
     cursor_ = Cursor();
   }
 
-  bool Next(Runtime& runtime, Value* item) override {
+ private:
+  bool Advance(Runtime& runtime, Value* item) override {
     if (finished_) return false;
     DepthGuard depth(runtime, 2);
     if (!depth.ok) return false;
@@ -49,7 +50,6 @@ class Selection : public IteratorObject {
     return false;
   }
 
- private:
   // As Jinja2: nothing is checked before the first item is asked for, and nothing at all for what is empty or false.
   bool Start(Runtime& runtime) {
     if (!runtime.Truthy(call_.self)) return false;

@@ -49,6 +49,11 @@ inline std::vector<HostileTemplate> HostileTemplates() {
     return "{% set n = namespace(x=" + std::string(start) + ") %}{% for i in range(" + std::to_string(times) +
            ") %}{% set n.x = " + std::string(next) + " %}{% endfor %}" + std::string(then);
   };
+  // A dict of 3000 entries p0 to p2999, and as many parameters.
+  const std::string dict =
+      "{% set w = {" + Numbered(3000, [](const std::string& i) { return "'p" + i + "':1,"; }) + "} %}";
+  const std::string macro =
+      "{% macro m(" + Numbered(2999, [](const std::string& i) { return "p" + i + ","; }) + "p2999) %}{% endmacro %}";
   const std::string many = "{% for i in range(100000) %}{% for j in range(100000) %}";
   const std::string ends = "{% endfor %}{% endfor %}";
   return {
@@ -107,6 +112,10 @@ inline std::vector<HostileTemplate> HostileTemplates() {
       {"powers", loop("", "{% set x = 7 ** 4900 %}"), kSteps},
       {"products of long numbers", loop("{% set n = 10 ** 2100 %}", "{% set x = n * n %}"), kSteps},
       {"quotients of long numbers", loop("{% set n = 10 ** 4200 %}", "{% set x = n // (n - 7) ~ n % 7 %}"), kSteps},
+      {"quotients as floats", loop("{% set n = 10 ** 4200 %}", "{% set x = n / (n - 7) %}"), kSteps},
+      {"powers of minus one", loop("{% set n = 10 ** 4200 %}", "{% set x = (0 - 1) ** n %}"), kSteps},
+      {"rounded long numbers", loop("{% set n = 10 ** 4200 %}", "{% set x = n|round(-3000) %}"), kSteps},
+      {"ratios", loop("{% set f = 5e-324 %}", "{% set x = f.as_integer_ratio() %}"), kSteps},
       {"digits of long numbers", loop("{% set n = 10 ** 4200 %}", "{% set x = n|string %}"), kSteps},
       {"long numbers from text", loop("{% set s = '9' * 4200 %}", "{% set x = s|int %}"), kSteps},
       {"floats from text", loop("{% set s = '0.' + '1' * 1000000 %}", "{% set x = s|float %}"), kSteps},
@@ -114,6 +123,9 @@ inline std::vector<HostileTemplate> HostileTemplates() {
       {"find", loop("{% set s = 'a' * 4000000 %}{% set t = 'a' * 2000000 + 'b' %}", "{{ s.find(t) }}"), kSteps},
       {"rfind", loop("{% set s = 'a' * 4000000 %}{% set t = 'b' + 'a' * 2000000 %}", "{{ s.rfind(t) }}"), kSteps},
       {"in", loop("{% set s = 'a' * 4000000 %}{% set t = 'a' * 2000000 + 'b' %}", "{{ t in s }}"), kSteps},
+      {"startswith any of many",
+       loop("{% set s = 'a' * 1000000 %}{% set t = ('a' * 999999 + 'b',) * 100000 %}", "{{ s.startswith(t) }}"),
+       kSteps},
       {"replace", loop("{% set s = 'a' * 1000000 %}", "{% set x = s.replace('a', 'b') %}"), kSteps},
       {"split", loop("{% set s = 'a ' * 500000 %}", "{% set x = s.split() %}"), kSteps},
       {"splitlines", loop("{% set s = 'a\n' * 500000 %}", "{% set x = s.splitlines() %}"), kSteps},
@@ -123,6 +135,10 @@ inline std::vector<HostileTemplate> HostileTemplates() {
       {"striptags", loop("{% set s = '<' * 1000000 %}", "{% set x = s|striptags %}"), kSteps},
       {"escape", loop("{% set s = '<' * 1000000 %}", "{% set x = s|e %}"), kSteps},
       {"urlize", loop("{% set s = 'www.a' + ')' * 100000 %}", "{% set x = s|urlize %}"), kSteps},
+      {"urlize of brackets", loop("{% set s = 'a' + '(' * 99999 + ')' * 99999 %}", "{% set x = s|urlize %}"), kSteps},
+      {"field numbers", loop("{% set s = '{0[' + '9' * 4000 + ']}' %}", "{% set x = s.format(d) %}"), kSteps},
+      {"keywords to a macro", loop(dict + macro, "{{ m(**w) }}"), kSteps},
+      {"keywords to format", loop(dict + "{% set f = '{p2999}' * 3000 %}", "{% set x = f.format(**w) %}"), kSteps},
       {"wordwrap", "{{ ('a' * 10000000)|wordwrap(1) }}", kSteps},
       {"pprint", "{{ ('a b ' * 1000000)|pprint }}", kSteps},
       {"index of a character", loop("{% set s = '\u00e9' * 4000000 %}", "{% set x = s[3999999] %}"), kSteps},

@@ -54,13 +54,14 @@ class FilteredItems : public IteratorObject {
     items_ = env_ = Value();
     cursor_ = Cursor();
   }
-  bool Next(Runtime& runtime, Value* item) override {
+
+ private:
+  bool Advance(Runtime& runtime, Value* item) override {
     if (!started_ && !cursor_.Start(runtime, items_)) return false;
     started_ = true;
     return interpreter_.NextFiltered(stmt_, env_.as<EnvObject>(), cursor_, item);
   }
 
- private:
   Interpreter& interpreter_;
   const Stmt* stmt_;
   Value items_;
@@ -521,6 +522,7 @@ bool Interpreter::BindMacroArguments(const MacroObject& macro, Arguments& argume
   auto slot = [&env](int i) -> Value& { return env.slots[static_cast<size_t>(i)]; };
   auto take_keyword = [&](std::string_view name) {
     auto& keywords = arguments.keywords;
+    if (!runtime_.Step(static_cast<int64_t>(keywords.size() / 8))) return Value::Missing();
     auto it = std::find_if(keywords.begin(), keywords.end(), [&](const auto& k) { return k.first == name; });
     if (it == keywords.end()) return Value::Missing();
     Value value = std::move(it->second);
@@ -584,6 +586,7 @@ bool LoopObject::Start(Runtime& runtime, const Value& iterable) {
 }
 
 bool LoopObject::Next(Runtime& runtime, Value* item) {
+  const Value self(this);  // a generator's code may drop the last other reference
   Value next = Value::Missing();
   if (!after_.missing()) {
     next = std::move(after_);
@@ -599,10 +602,16 @@ bool LoopObject::Next(Runtime& runtime, Value* item) {
 }
 
 bool LoopObject::Peek(Runtime& runtime) {
-  return !after_.missing() || (cursor_.Next(runtime, &after_) ? true : (after_ = Value::Missing(), false));
+  const Value self(this);
+  if (!after_.missing()) return true;
+  Value next;
+  if (!cursor_.Next(runtime, &next)) return false;
+  after_ = std::move(next);
+  return true;
 }
 
 int64_t LoopObject::Length(Runtime& runtime) {
+  const Value self(this);
   if (length_ >= 0) return length_;
   if (runtime.HasLength(iterable_)) return length_ = runtime.Length(iterable_);
   // A generator: read the rest now.

@@ -20,7 +20,7 @@ struct ContextObject : Object {
     variables.clear();
     outer = Value();
   }
-  std::unordered_map<std::string, Value> variables;
+  std::unordered_map<std::string, Value, TextHasher> variables;
   Value outer;  // the ContextObject below, or none
 };
 

@@ -71,8 +71,7 @@ Value IntegerPower(Runtime& runtime, const BigInt& base, const BigInt& exponent)
   const auto count = exponent.ToInt64();
   if (base.bit_length() <= 1) {  // 0, 1, -1
     if (exponent.is_zero()) return Value::Int(1);
-    const bool odd = exponent.ToString().back() % 2 == 1;
-    return runtime.Integer(base.is_negative() && !odd ? base.Negated() : base);
+    return runtime.Integer(base.is_negative() && !exponent.is_odd() ? base.Negated() : base);
   }
   if (!count || *count > BigInt::kMaxBits || (base.bit_length() - 1) * *count > BigInt::kMaxBits) {
     return runtime.Fail("LimitError", "an integer of more than 4300 digits is above the limit");
@@ -87,8 +86,8 @@ Value IntegerPower(Runtime& runtime, const BigInt& base, const BigInt& exponent)
 }
 
 Value IntegerBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b) {
-  if (op == BinaryOp::kDiv) return TrueDivide(runtime, a, b);
   if (a.kind() != Kind::kBig && b.kind() != Kind::kBig) {
+    if (op == BinaryOp::kDiv) return TrueDivide(runtime, a, b);
     const int64_t x = a.small_int(), y = b.small_int();
     int64_t result = 0;
     if (op == BinaryOp::kAdd && !__builtin_add_overflow(x, y, &result)) return Value::Int(result);
@@ -97,14 +96,14 @@ Value IntegerBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& 
   }
   const BigInt x = ToBig(a), y = ToBig(b);
   // Words of sums, of products, of quotients bit by bit.
-  const bool divides = op == BinaryOp::kFloorDiv || op == BinaryOp::kMod;
+  const bool divides = op == BinaryOp::kDiv || op == BinaryOp::kFloorDiv || op == BinaryOp::kMod;
   const int64_t bits = x.bit_length() + y.bit_length(), product = x.bit_length() * y.bit_length();
   if (!runtime.Step(Runtime::kObjectSteps + bits / 4 + product / (divides ? 256 : 1024))) return Value::Failed();
   switch (op) {
     case BinaryOp::kAdd: return runtime.Integer(BigInt::Add(x, y));
     case BinaryOp::kSub: return runtime.Integer(BigInt::Add(x, y.Negated()));
     case BinaryOp::kMul: return runtime.Integer(BigInt::Multiply(x, y));
-    case BinaryOp::kDiv: break;
+    case BinaryOp::kDiv: return TrueDivide(runtime, a, b);
     case BinaryOp::kFloorDiv:
     case BinaryOp::kMod: {
       if (y.is_zero()) {

@@ -13,13 +13,14 @@ class PrettyPrinter {
  public:
   PrettyPrinter(Runtime& runtime, std::string& out) : runtime_(runtime), out_(out) {}
   // `allowance`: characters that must still fit behind the value on its last line.
-  bool Write(const Value& value, int64_t indent, int64_t allowance, int level);
+  bool Write(Value value, int64_t indent, int64_t allowance, int level);
 
  private:
   bool WriteItems(const Values& items, int64_t indent, int64_t allowance, int level);
   bool WriteDict(const DictObject& dict, int64_t indent, int64_t allowance, int level);
   bool WriteText(std::string_view text, int64_t indent, int64_t allowance, int level);
-  bool OneLine(const Value& value, std::string& out);
+  // By value, as is Write: see ReprWriter.
+  bool OneLine(Value value, std::string& out);
   bool SortedEntries(const DictObject& dict, std::vector<std::pair<Value, Value>>* entries);
   void NewLine(int64_t indent) {
     out_ += '\n';
@@ -43,7 +44,7 @@ bool PrettyPrinter::SortedEntries(const DictObject& dict, std::vector<std::pair<
 }
 
 // repr() with sorted dicts.
-bool PrettyPrinter::OneLine(const Value& value, std::string& out) {
+bool PrettyPrinter::OneLine(Value value, std::string& out) {
   DepthGuard depth(runtime_);
   if (!depth.ok || !runtime_.Step(8) || !runtime_.CheckBytes(static_cast<int64_t>(out.size()))) return false;
   if (value.is_dict()) {
@@ -150,7 +151,7 @@ bool PrettyPrinter::WriteText(std::string_view text, int64_t indent, int64_t all
   return true;
 }
 
-bool PrettyPrinter::Write(const Value& value, int64_t indent, int64_t allowance, int level) {
+bool PrettyPrinter::Write(Value value, int64_t indent, int64_t allowance, int level) {
   DepthGuard depth(runtime_);
   if (!depth.ok) return false;
   std::string line;

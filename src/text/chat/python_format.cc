@@ -307,6 +307,7 @@ Value BraceFormatter::First(std::string_view name) {
                                      : "cannot switch from automatic field numbering to manual field specification");
     }
     numbering_ = wanted;
+    if (!runtime_.StepDigits(static_cast<int64_t>(name.size()))) return Value::Failed();
     BigInt number(next_index_);
     if (name.empty()) {
       ++next_index_;
@@ -326,6 +327,7 @@ Value BraceFormatter::First(std::string_view name) {
     const Value* value = mapping_.as<DictObject>().FindText(name);
     return value != nullptr ? *value : runtime_.Fail("KeyError", StringRepr(name));
   }
+  if (!runtime_.Step(static_cast<int64_t>(arguments_.keywords.size() / 8))) return Value::Failed();
   for (const auto& [key, value] : arguments_.keywords) {
     if (key == name) return value;
   }
@@ -350,6 +352,7 @@ Value BraceFormatter::Lookup(std::string_view name) {
     const std::string_view key = rest.substr(1, end - 1);
     if (key.empty()) return runtime_.ValueError("Empty attribute in format string");
     BigInt number;
+    if (!runtime_.StepDigits(static_cast<int64_t>(key.size()))) return Value::Failed();
     const bool is_number =
         key.find_first_not_of("0123456789") == std::string_view::npos && ParseInteger(key, 10, &number);
     JINJA_TRY(const Value index, is_number ? runtime_.Integer(number) : runtime_.String(std::string(key)));

@@ -36,7 +36,8 @@ class Printing {
 class ReprWriter {
  public:
   ReprWriter(Runtime& runtime, std::string& out) : runtime_(runtime), out_(out) {}
-  bool Write(const Value& value);
+  // By value: while a loop is printed its generator runs, which may change the list that holds it.
+  bool Write(Value value);
 
  private:
   bool WriteItems(const Values& items, char open, char close);
@@ -66,13 +67,16 @@ bool ReprWriter::WriteDict(const DictObject& dict) {
     return true;
   }
   out_.push_back('{');
-  bool first = true;
-  for (const DictObject::Entry& entry : dict.entries) {
-    if (!first) out_ += ", ";
-    first = false;
-    if (!Write(entry.key)) return false;
+  const size_t count = dict.entries.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) out_ += ", ";
+    if (!Write(dict.entries[i].key)) return false;
     out_ += ": ";
-    if (!Write(entry.value)) return false;
+    if (!Write(dict.entries[i].value)) return false;
+    if (dict.entries.size() != count) {  // a namespace that grew while a generator in it ran
+      runtime_.Fail("RuntimeError", "dictionary changed size during iteration");
+      return false;
+    }
   }
   out_.push_back('}');
   return true;
@@ -94,7 +98,7 @@ bool ReprWriter::WriteView(const DictViewObject& view) {
   return true;
 }
 
-bool ReprWriter::Write(const Value& value) {
+bool ReprWriter::Write(Value value) {
   if (!runtime_.Step(kStepsPerNode) || !runtime_.CheckBytes(static_cast<int64_t>(out_.size()))) return false;
   DepthGuard depth(runtime_);
   if (!depth.ok) return false;

@@ -186,6 +186,18 @@ DepthGuard::DepthGuard(Runtime& runtime, int weight)
     runtime.Fail("LimitError", fmt::format("calls or data are nested deeper than {} levels", runtime.limits().depth));
 }
 
+bool IteratorObject::Next(Runtime& runtime, Value* item) {
+  if (running_) {
+    runtime.ValueError("generator already executing");
+    return false;
+  }
+  const Value self(this);  // what it runs may drop the last other reference to it
+  running_ = true;
+  const bool more = Advance(runtime, item);
+  running_ = false;
+  return more;
+}
+
 bool Cursor::Start(Runtime& runtime, const Value& object) {
   position_ = 0;
   object_ = object;
@@ -205,27 +217,20 @@ class Generator : public IteratorObject {
     kept_.clear();
     cursor_ = Cursor();
   }
-  bool Next(Runtime& runtime, Value* item) override {
-    // A generator that is asked by its own body would run itself (Python: ValueError).
+
+ private:
+  bool Advance(Runtime& runtime, Value* item) override {
     if (finished_ || !runtime.Step()) return false;
-    if (running_) {
-      runtime.ValueError("generator already executing");
-      return false;
-    }
     DepthGuard depth(runtime, 2);
     if (!depth.ok) return false;
-    running_ = true;
     const bool more = step_(runtime, kept_, cursor_, item) && !runtime.failed();
-    running_ = false;
     finished_ = !more;
     return more;
   }
 
- private:
   Values kept_;
   Cursor cursor_;
   StepFunction step_;
-  bool running_ = false;
   bool finished_ = false;
 };
 

@@ -109,6 +109,7 @@ Value StartsOrEnds(Runtime& runtime, Call& call) {
     if (!item.is_string()) {
       return runtime.TypeError(fmt::format("tuple for {} must only contain str, not {}", name, TypeName(item)));
     }
+    if (!runtime.StepBytes(Text(item).size())) return Value::Failed();
     if (matches(Text(item))) return Value::Bool(true);
   }
   return Value::Bool(false);

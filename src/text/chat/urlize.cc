@@ -99,11 +99,12 @@ Word TakeApart(std::string_view word) {
   for (const auto& [open, close] : kPairs) {
     const size_t opened = CountOf(parts.middle, open);
     if (opened <= CountOf(parts.middle, close)) continue;
+    size_t taken = 0;
     for (size_t i = std::min(opened, CountOf(parts.tail, close)); i > 0; --i) {
-      const size_t take = parts.tail.find(close) + close.size();
-      parts.middle += parts.tail.substr(0, take);
-      parts.tail.erase(0, take);
+      taken = parts.tail.find(close, taken) + close.size();
     }
+    parts.middle += parts.tail.substr(0, taken);
+    parts.tail.erase(0, taken);
   }
   return parts;
 }

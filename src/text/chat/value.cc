@@ -3,7 +3,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 #include "base/check.h"
 
@@ -17,6 +16,7 @@ int64_t CountCodePoints(std::string_view text) {
 }
 
 uint64_t Mix(uint64_t x) {
+  x ^= kHashKey;
   x ^= x >> 33;
   x *= 0xFF51AFD7ED558CCDu;
   x ^= x >> 33;
@@ -152,8 +152,6 @@ void DictObject::Reindex() {
     index[probe] = static_cast<uint32_t>(i + 1);
   }
 }
-
-uint64_t HashText(std::string_view text) { return std::hash<std::string_view>()(text); }
 
 bool HashValue(const Value& value, uint64_t* hash) {
   switch (value.kind()) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "text/chat/big_int.h"
+#include "text/text_hash.h"
 
 namespace nunspark::text::jinja {
 
@@ -278,9 +279,13 @@ struct RangeObject : Object {
 class IteratorObject : public Object {
  public:
   explicit IteratorObject(std::string name) : Object(Kind::kIterator), type_name(std::move(name)) {}
-  // False at the end, and on an error (see Runtime::failed).
-  virtual bool Next(Runtime& runtime, Value* item) = 0;
+  // False at the end, and on an error (see Runtime::failed): also when what it runs asks it for the next item.
+  bool Next(Runtime& runtime, Value* item);
   const std::string type_name;  // "generator", "list_reverseiterator", ...
+
+ private:
+  virtual bool Advance(Runtime& runtime, Value* item) = 0;
+  bool running_ = false;
 };
 
 struct NamespaceObject : Object {
@@ -311,7 +316,6 @@ struct JoinerObject : Object {
 
 // A key's hash. False for what Python cannot hash (lists, dicts, slices, and tuples of such).
 bool HashValue(const Value& value, uint64_t* hash);
-uint64_t HashText(std::string_view text);
 // Equality of keys; needs no runtime, since keys hold no lists.
 bool KeysEqual(const Value& a, const Value& b);
 
