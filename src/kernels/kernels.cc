@@ -65,10 +65,13 @@ const KernelTable& Kernels() {
 
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   constexpr int64_t kToAlign = 16;
-  if (internal::IsNative(w.format)) return internal::LayoutOf(w.format, w.cols, rows).total + kToAlign;
+  const int64_t codes = HasCodes(w.format) ? internal::CodeLayoutOf((w.cols + 127) / 128).total : 0;
+  if (internal::IsNative(w.format)) {
+    return std::max(codes, internal::LayoutOf(w.format, w.cols, rows).total) + kToAlign;
+  }
   // Few rows may need more than many.
   const int64_t few = internal::DecodedLayoutOf(w, std::min(rows, internal::kFewRows)).total;
-  return std::max(few, internal::DecodedLayoutOf(w, rows).total) + kToAlign;
+  return std::max({codes, few, internal::DecodedLayoutOf(w, rows).total}) + kToAlign;
 }
 
 int64_t AttentionScratchFloats(int key_dim, int value_dim) {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/numerics.h"
 #include "nunspark/status.h"
 #include "quant/encoding.h"
 
@@ -48,13 +49,21 @@ struct AttendParams {
 };
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx512", "neon"
+  const char* name;  // "scalar", "avx2", "avx512", "avx512vnni", "neon"
 
   // y[m][n] = sum_k x[m][k] * w[n][k] (+ bias[n]) for all m in [0, rows) and n in [begin, end).
   // x [rows, w.cols] with x_stride floats between rows, y [rows, w.rows] with y_stride. bias may be absent.
   // scratch: at least MatMulScratchFloats(w, rows) floats, private to the call.
   void (*matmul)(const WeightMatrix& w, const FloatVector& bias, const float* x, int64_t x_stride, int64_t rows,
                  int64_t begin, int64_t end, float* y, int64_t y_stride, float* scratch);
+
+  // A row of n activations, rounded: out has LayoutOfRoundedRow(n, numerics).bytes, 4-byte aligned at least.
+  void (*round_row)(const float* x, int64_t n, Numerics numerics, uint8_t* out);
+
+  // As matmul, with rounded rows x [rows] of w.cols values, each LayoutOfRoundedRow(w.cols, numerics).bytes long.
+  // REQUIRES: HasCodes(w.format); numerics is not kF32.
+  void (*matmul_codes)(const WeightMatrix& w, const FloatVector& bias, Numerics numerics, const uint8_t* x,
+                       int64_t rows, int64_t begin, int64_t end, float* y, int64_t y_stride, float* scratch);
 
   // Row `row` of w as w.cols floats, the very bits of DecodeRow (any NaN for a NaN).
   void (*decode_row)(const WeightMatrix& w, int64_t row, float* out);
@@ -107,6 +116,7 @@ struct KernelTable {
   int64_t (*argmax)(const float* x, int64_t n);
 };
 
+// Enough for matmul and, where there are codes, for matmul_codes.
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows);
 int64_t AttentionScratchFloats(int key_dim, int value_dim);
 

@@ -1,5 +1,6 @@
 // The tables of Highway's targets. This file includes itself once for every target.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -23,14 +24,23 @@
 #endif
 
 // Only targets with fused multiply-add; older processors run the scalar table.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+// What Highway calls AVX3_DL has VNNI.
+#define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/kernels_hwy.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 // The build's baseline (plain x86-64) may be a target of Highway's that has no table here.
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+// Highway 1.0.3 leaves out the one extension that this target is for here.
+#if HWY_TARGET == HWY_AVX3_DL
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR \
+  HWY_TARGET_STR_AVX3  \
+  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
+#endif
 HWY_BEFORE_NAMESPACE();
 namespace nunspark {
 namespace HWY_NAMESPACE {
@@ -46,6 +56,8 @@ namespace {
 #include "kernels/matmul_decode.inc"
 #include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
+#include "kernels/codes.inc"
+#include "kernels/matmul_codes.inc"
 // clang-format on
 
 constexpr KernelTable kTable {
@@ -53,6 +65,8 @@ constexpr KernelTable kTable {
   .name = "avx2",
 #elif HWY_TARGET == HWY_AVX3
   .name = "avx512",
+#elif HWY_TARGET == HWY_AVX3_DL
+  .name = "avx512vnni",
 #else
   .name = "neon",
 #endif
@@ -74,6 +88,9 @@ namespace nunspark {
 std::vector<const KernelTable*> internal::VectorKernels() {
   std::vector<const KernelTable*> tables;
   [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
+#if (HWY_TARGETS) & HWY_AVX3_DL
+  if ((supported & HWY_AVX3_DL) != 0) tables.push_back(&N_AVX3_DL::Table());
+#endif
 #if (HWY_TARGETS) & HWY_AVX3
   if ((supported & HWY_AVX3) != 0) tables.push_back(&N_AVX3::Table());
 #endif

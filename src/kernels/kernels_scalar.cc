@@ -1,5 +1,6 @@
 // The scalar table: every kernel over an array of sixteen floats.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -30,6 +31,8 @@ namespace {
 #include "kernels/matmul_decode.inc"
 #include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
+#include "kernels/codes.inc"
+#include "kernels/matmul_codes.inc"
 // clang-format on
 
 constexpr KernelTable kTable{

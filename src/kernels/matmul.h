@@ -24,6 +24,13 @@
 // conversion from integers is signed.
 //
 // All: lanes are combined in the tree of kernels.h, then the additive bias is added.
+//
+// Integer codes with rounded activations (numerics.h): weight = scale * code + offset, with codes without sign (signed
+// ones are raised by a constant z, the offset then being -z * scale). The sum over a block of 32 of code * q is exact;
+// there are four lanes, block b falls into lane b % 4, and in increasing order of b a lane takes
+//   acc = fma(scale, step * float(sum), acc);  acc = fma(offset, sum of x, acc)
+// where encodings with scales for sixteen do so for the first and then for the second sixteen of the block, whose sum
+// of x is the block's less the first's. Lanes are combined as (0 + 2) + (1 + 3), then the additive bias is added.
 #ifndef NUNSPARK_KERNELS_MATMUL_H_
 #define NUNSPARK_KERNELS_MATMUL_H_
 
@@ -126,6 +133,31 @@ constexpr DecodedLayout DecodedLayoutOf(const WeightMatrix& w, int64_t rows) {
   layout.tails = layout.lanes + (few ? layout.outs * rows * 16 : 0);
   layout.total = layout.tails + rows * 16;
   return layout;
+}
+
+// Products of codes with rounded activations (matmul_codes.inc): the scratch of four outputs, in floats.
+struct CodeLayout {
+  int64_t blocks;                                          // of 32 inputs, whole units
+  int64_t scales, offsets, second_scales, second_offsets;  // [blocks, 4]
+  int64_t codes;                                           // [4, blocks * 32] bytes
+  int64_t total;
+};
+
+constexpr CodeLayout CodeLayoutOf(int64_t units) {
+  CodeLayout layout{};
+  layout.blocks = units * 4;
+  const int64_t array = AlignUp(layout.blocks, 16) * 4 + 16;
+  layout.offsets = array;
+  layout.second_scales = 2 * array;
+  layout.second_offsets = 3 * array;
+  layout.codes = 4 * array;
+  layout.total = layout.codes + units * 128;
+  return layout;
+}
+
+// Rows of x that pass the same weights before the next ones are read: as many as stay in the second-level cache.
+constexpr int64_t CodeRowBlock(int64_t row_bytes) {
+  return std::clamp<int64_t>((int64_t{512} << 10) / row_bytes / 4 * 4, 4, 256);
 }
 
 }  // namespace nunspark::internal

@@ -1,0 +1,49 @@
+// How activations enter products with weights, and the rows that the rounded kinds are made of.
+#ifndef NUNSPARK_KERNELS_NUMERICS_H_
+#define NUNSPARK_KERNELS_NUMERICS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "quant/encoding.h"
+
+namespace nunspark {
+
+// kF32: as they are. kI16, kI8: rounded to integers of 16 or 8 bits, so that products with integer codes are exact.
+enum class Numerics : uint8_t { kF32, kI16, kI8 };
+
+std::string_view NumericsName(Numerics numerics);  // "f32"
+std::optional<Numerics> FindNumerics(std::string_view name);
+
+// Taken where nothing is asked for: the most precise whose decode rate is within 10 % of the fastest, by
+// docs/measurements/numerics.md. A constant, never chosen by machine: bytes of output depend on it.
+inline constexpr Numerics kDefaultNumerics = Numerics::kI16;
+
+// Whether the weights are integer codes times scales. Those of other encodings (floats, fp8) always enter as kF32.
+bool HasCodes(const WeightFormat& format);
+
+// A rounded row of n activations. Blocks of 32 consecutive values; block b has the step d = (largest magnitude) / Q
+// with Q = 32512 (kI16) or 127 (kI8), and integers q = round(x / d), to even. Blocks whose largest magnitude is below
+// 2^-100 count as zeros; one that holds an infinity or NaN has the step NaN. n is filled up to whole units of four
+// blocks with zeros. kI16 is stored as two planes of signed bytes: q = 256 * high + low.
+//
+//   codes      [units][planes, high before low][half of a block: 0, 1][block of the unit: 4][16] signed bytes
+//   steps      [blocks] f32     d
+//   sums       [blocks] f32     d * (sum of q)
+//   half_sums  [blocks] f32     d * (sum of q over the first sixteen)
+//
+// Blocks are rounded up to whole units; each array of floats has twelve more, so that sixteen can be read anywhere.
+struct RoundedRowLayout {
+  int64_t units;
+  int64_t unit_bytes;  // of codes
+  int64_t steps, sums, half_sums;
+  int64_t bytes;  // of the row, a multiple of 64
+};
+
+// REQUIRES: numerics is not kF32.
+RoundedRowLayout LayoutOfRoundedRow(int64_t n, Numerics numerics);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_KERNELS_NUMERICS_H_
