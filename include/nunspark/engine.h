@@ -103,7 +103,8 @@ class Engine {
 
   virtual const PlanSummary& plan() const = 0;
   virtual EngineStats stats() const = 0;
-  virtual std::string_view isa() const = 0;  // kernel table in use
+  virtual std::string_view isa() const = 0;       // kernel table in use
+  virtual std::string_view numerics() const = 0;  // in use; "f32" for a model without integer codes
   virtual int threads() const = 0;
   virtual std::string io_description() const = 0;  // "io_uring+O_DIRECT", and why not, where it is something less
 };

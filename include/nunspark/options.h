@@ -12,6 +12,14 @@ namespace nunspark {
 // Storage of keys and values.
 enum class KvType : uint8_t { kF16, kBF16, kF32 };
 
+// How activations enter products with weights that are integer codes times scales: as they are, or rounded to integers
+// of 16 or 8 bits, with a step for every 32 of them. Weights of other encodings take them as they are.
+enum class Numerics : uint8_t { kF32, kI16, kI8 };
+
+// The most precise whose decode rate is within 10 % of the fastest, by docs/measurements/numerics.md. A constant, never
+// chosen by machine: the bytes of the output depend on it.
+inline constexpr Numerics kDefaultNumerics = Numerics::kI16;
+
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
 struct EngineOptions {
@@ -22,6 +30,7 @@ struct EngineOptions {
   int32_t prefill_chunk = 1024;                                // prompt tokens per pass
   int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
+  Numerics numerics = kDefaultNumerics;
   bool prefetch = true;
   int32_t warm_window = 1;  // layers prefetched ahead
   IoChoice io = IoChoice::kAuto;

@@ -7,8 +7,10 @@
 namespace nunspark {
 
 constexpr int64_t AlignDown(int64_t value, int64_t unit) { return value / unit * unit; }
+constexpr int64_t CeilDiv(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 constexpr int64_t AlignUp(int64_t value, int64_t unit) { return AlignDown(value + unit - 1, unit); }
 
+static_assert(CeilDiv(0, 3) == 0 && CeilDiv(3, 3) == 1 && CeilDiv(4, 3) == 2);
 static_assert(AlignDown(8191, 4096) == 4096 && AlignDown(4096, 4096) == 4096);
 static_assert(AlignUp(1, 16) == 16 && AlignUp(16, 16) == 16 && AlignUp(0, 16) == 0 && AlignUp(10, 3) == 12);
 

@@ -17,6 +17,7 @@ struct Choice {
   T value;
 };
 
+constexpr Choice<Numerics> kNumerics[] = {{"f32", Numerics::kF32}, {"i16", Numerics::kI16}, {"i8", Numerics::kI8}};
 constexpr Choice<KvType> kKvTypes[] = {{"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"f32", KvType::kF32}};
 constexpr Choice<IoChoice> kIoChoices[] = {
     {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"pread", IoChoice::kPread}};
@@ -36,7 +37,7 @@ Result<T> Choose(const Choice<T> (&choices)[kCount], const std::string& flag, co
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
   verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
-  verb.add_option("--numerics", flags.numerics, "how activations enter the weight products: f32")
+  verb.add_option("--numerics", flags.numerics, "how activations meet integer weights: f32, or rounded to i16 or i8")
       ->capture_default_str();
   verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")
       ->capture_default_str();
@@ -58,11 +59,7 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   }
   ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
   ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));
-  if (flags.numerics == "i16" || flags.numerics == "i8") {
-    return UnsupportedError(fmt::format("--numerics {} is not built yet; use f32", flags.numerics));
-  }
-  if (flags.numerics != "f32")
-    return InvalidArgumentError(fmt::format("--numerics: '{}' is not one of f32", flags.numerics));
+  ASSIGN_OR_RETURN(options.numerics, Choose(kNumerics, "--numerics", flags.numerics));
   if (flags.prefill_chunk < 1 || flags.prefill_chunk > 65536) {
     return InvalidArgumentError(fmt::format("--prefill-chunk must be from 1 to 65536, found {}", flags.prefill_chunk));
   }

@@ -18,7 +18,7 @@ namespace nunspark::cli {
 struct EngineFlags {
   std::string budget = "auto";
   std::string kv = "f16";
-  std::string numerics = "f32";
+  std::string numerics = "i16";
   std::string io = "auto";
   int threads = 0;
   int64_t prefill_chunk = 1024;

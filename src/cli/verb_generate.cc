@@ -253,7 +253,7 @@ Result<int> Run(const Flags& flags) {
                          .isa = std::string(engine->isa()),
                          .threads = engine->threads(),
                          .io = engine->io_description(),
-                         .numerics = flags.engine.numerics,
+                         .numerics = std::string(engine->numerics()),
                          .model_folder = files->folder(),
                          .io_choice = engine_options.io,
                          .direct_io = engine_options.direct_io};

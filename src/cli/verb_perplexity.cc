@@ -104,7 +104,7 @@ Result<int> Run(const Flags& flags) {
                                      {"window", flags.window},
                                      {"seconds", seconds},
                                      {"isa", std::string(engine->isa())},
-                                     {"numerics", flags.engine.numerics}})
+                                     {"numerics", std::string(engine->numerics())}})
                   .c_str());
   } else {
     std::puts(fmt::format("mean NLL   {:.6f}\nperplexity {:.4f}\ntokens     {} ({} predicted)\ntime       {:.1f} s",

@@ -61,6 +61,7 @@ class EngineImpl : public Engine {
             .process_peak_bytes = PeakResidentBytes()};
   }
   std::string_view isa() const override { return Kernels().name; }
+  std::string_view numerics() const override { return NumericsName(model_->numerics()); }
   int threads() const override { return plan_.threads; }
   std::string io_description() const override { return cache_->io_description(); }
 
@@ -232,7 +233,7 @@ Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue),
                                               {.prefetch = options_.prefetch, .warm_window = options_.warm_window}));
   ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
-  ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows));
+  ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows, options_.numerics));
   return Status();
 }
 

@@ -82,7 +82,7 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
   request.scratch_bytes =
-      Model::ScratchBytes(layout, plan.threads, plan.max_rows) + plan.threads * kThreadBytes +
+      Model::ScratchBytes(layout, plan.threads, plan.max_rows, options.numerics) + plan.threads * kThreadBytes +
       SequenceGroup::PlanBytes(plan.kv_shapes, options.context, layout.hparams.vocab_size, options.max_sequences);
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;

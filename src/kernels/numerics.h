@@ -1,4 +1,4 @@
-// How activations enter products with weights, and the rows that the rounded kinds are made of.
+// Numerics by name, and the rows of rounded activations.
 #ifndef NUNSPARK_KERNELS_NUMERICS_H_
 #define NUNSPARK_KERNELS_NUMERICS_H_
 
@@ -6,19 +6,13 @@
 #include <optional>
 #include <string_view>
 
+#include "nunspark/options.h"
 #include "quant/encoding.h"
 
 namespace nunspark {
 
-// kF32: as they are. kI16, kI8: rounded to integers of 16 or 8 bits, so that products with integer codes are exact.
-enum class Numerics : uint8_t { kF32, kI16, kI8 };
-
 std::string_view NumericsName(Numerics numerics);  // "f32"
 std::optional<Numerics> FindNumerics(std::string_view name);
-
-// Taken where nothing is asked for: the most precise whose decode rate is within 10 % of the fastest, by
-// docs/measurements/numerics.md. A constant, never chosen by machine: bytes of output depend on it.
-inline constexpr Numerics kDefaultNumerics = Numerics::kI16;
 
 // Whether the weights are integer codes times scales. Those of other encodings (floats, fp8) always enter as kF32.
 bool HasCodes(const WeightFormat& format);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "models/model_scratch.h"
 
@@ -14,16 +15,20 @@ namespace {
 // Outputs are handed to threads in multiples of this many (a cache line of floats).
 constexpr int64_t kOutputGrain = 16;
 
+// Rows of activations that one thread rounds at least: fewer are done before another thread would have begun.
+constexpr int64_t kRoundGrain = 4;
+
 // Tokens gathered on the stack at once, so that nothing is allocated.
 constexpr size_t kTokensAtOnce = 256;
 
 }  // namespace
 
-Model::Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows)
+Model::Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows, Numerics numerics)
     : layout_(layout),
       pool_(pool),
       max_rows_(max_rows),
       kernels_(Kernels()),
+      numerics_(NumericsOf(layout, numerics)),
       rotate_(layout.hparams.rope_interleaved ? kernels_.rope_pairs : kernels_.rope_halves),
       plans_(MakeLayerPlans(layout)),
       scratch_(new Scratch) {
@@ -40,8 +45,18 @@ Model::Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows)
 
 Model::~Model() = default;
 
-int64_t Model::ScratchBytes(const ModelLayout& layout, int threads, int32_t max_rows) {
-  return Scratch::TotalFloats(layout, threads, max_rows) * 4 + Scratch::RoutingBytes(layout.hparams, max_rows);
+int64_t Model::ScratchBytes(const ModelLayout& layout, int threads, int32_t max_rows, Numerics numerics) {
+  return Scratch::TotalFloats(layout, threads, max_rows, NumericsOf(layout, numerics)) * 4 +
+         Scratch::RoutingBytes(layout.hparams, max_rows);
+}
+
+Numerics Model::NumericsOf(const ModelLayout& layout, Numerics numerics) {
+  for (const PieceLayout& piece : layout.pieces) {
+    for (const WeightUse& use : piece.weights) {
+      if (HasCodes(use.format)) return numerics;
+    }
+  }
+  return Numerics::kF32;
 }
 
 std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
@@ -63,10 +78,11 @@ std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
   return shapes;
 }
 
-Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows) {
+Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows,
+                                             Numerics numerics) {
   CHECK(max_rows >= 1 && !IsDrafter(*layout.spec));
-  std::unique_ptr<Model> model(new Model(layout, pool, max_rows));
-  RETURN_IF_ERROR(model->scratch_->Allocate(layout, pool.threads(), max_rows));
+  std::unique_ptr<Model> model(new Model(layout, pool, max_rows, numerics));
+  RETURN_IF_ERROR(model->scratch_->Allocate(layout, pool.threads(), max_rows, model->numerics_));
   return model;
 }
 
@@ -112,7 +128,8 @@ Status Model::EmbedPerLayer(const Batch& batch, WeightSource& weights, const flo
         weights.ReadRows(layout_.per_layer_embed, {tokens, count}, s.per_layer + static_cast<int64_t>(first) * width));
   }
   ASSIGN_OR_RETURN(const Lease ends, weights.Acquire(layout_.norm_head));
-  Project(per_layer_model_projection_, ends, x, rows, s.projected);
+  Input in{.x = x, .rows = rows, .rounded = s.rounded};
+  Project({{per_layer_model_projection_, s.projected}}, ends, in);
   kernels_.scale(s.projected, static_cast<float>(1 / std::sqrt(static_cast<double>(h.model_dim))), rows * width);
   Norm(per_layer_projection_norm_, ends, s.projected, rows * h.layers, s.projected);
   kernels_.scale(s.per_layer, static_cast<float>(std::sqrt(static_cast<double>(h.per_layer_dim))), rows * width);
@@ -137,7 +154,8 @@ Status Model::Layer(const LayerPlan& plan, const Batch& batch, WeightSource& wei
   ASSIGN_OR_RETURN(const Lease core, weights.Acquire(plan.core));
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
 
-  Attention(plan, core, batch, NormOr(plan.attention_norm, core, x, rows));
+  const float* const in = NormOr(plan.attention_norm, core, x, rows);
+  Attention(plan, core, batch, {.x = in, .rows = rows, .rounded = scratch_->rounded});
   AddBranch(plan.post_attention_norm, core, rows, x);
   RETURN_IF_ERROR(Ffn(plan, core, rows, weights, x));
   AddBranch(plan.post_ffn_norm, core, rows, x);
@@ -170,7 +188,8 @@ Status Model::Head(const Batch& batch, WeightSource& weights, const float* x, co
       const int64_t row = batch.logit_rows[static_cast<size_t>(first + i)];
       Norm(final_norm_, norm, x + row * h.model_dim, 1, s.normed + i * h.model_dim);
     }
-    Project(head_, h.tied ? embed : norm, s.normed, count, s.logits);
+    Input in{.x = s.normed, .rows = count, .rounded = s.rounded};
+    Project({{head_, s.logits}}, h.tied ? embed : norm, in);
     RETURN_IF_ERROR(CheckFinite(batch, first, count));
     if (h.logit_softcap > 0) kernels_.softcap(s.logits, static_cast<float>(h.logit_softcap), count * h.vocab_size);
     RETURN_IF_ERROR(sink(first, count, s.logits));
@@ -225,11 +244,43 @@ void Model::NormRows(const FloatVector& weight, int64_t size, double epsilon, co
   });
 }
 
-void Model::Project(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* y) {
-  const WeightMatrix w = MatrixOf(weight, lease);
-  const FloatVector bias = BiasOf(weight, lease);
-  pool_.ParallelFor(w.rows, kOutputGrain, [&](int64_t begin, int64_t end, int thread) {
-    kernels_.matmul(w, bias, x, w.cols, rows, begin, end, y, w.rows, scratch_->thread(thread));
+// Products of one input, shared out among the threads as one job.
+void Model::Project(std::initializer_list<Product> products, const Lease& lease, Input& in) {
+  int64_t jobs = 0;
+  for (const Product& product : products) {
+    if (Rounds(product.weight)) RoundRows(in, product.weight.cols);
+    jobs += CeilDiv(product.weight.rows, kOutputGrain);
+  }
+  pool_.ParallelFor(jobs, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (const Product& product : products) {
+      const WeightUse& weight = product.weight;
+      const int64_t first = std::max<int64_t>(begin, 0) * kOutputGrain,
+                    last = std::min(end * kOutputGrain, weight.rows);
+      const int64_t jobs_of_product = CeilDiv(weight.rows, kOutputGrain);
+      begin -= jobs_of_product;
+      end -= jobs_of_product;
+      if (first >= last) continue;
+      const WeightMatrix w = MatrixOf(weight, lease);
+      const FloatVector bias = BiasOf(weight, lease);
+      if (Rounds(weight)) {
+        kernels_.matmul_codes(w, bias, numerics_, in.rounded, in.rows, first, last, product.y, w.rows,
+                              scratch_->thread(thread));
+      } else {
+        kernels_.matmul(w, bias, in.x, w.cols, in.rows, first, last, product.y, w.rows, scratch_->thread(thread));
+      }
+    }
+  });
+}
+
+// Once for all products of an input.
+void Model::RoundRows(Input& in, int64_t cols) {
+  if (in.is_rounded) return;
+  in.is_rounded = true;
+  const int64_t bytes = LayoutOfRoundedRow(cols, numerics_).bytes;
+  pool_.ParallelFor(in.rows, kRoundGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      kernels_.round_row(in.x + r * cols, cols, numerics_, in.rounded + r * bytes);
+    }
   });
 }
 

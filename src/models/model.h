@@ -3,6 +3,7 @@
 #define NUNSPARK_MODELS_MODEL_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,16 +25,21 @@ class Model {
  public:
   // `layout` and `pool` must outlive the model. REQUIRES: max_rows >= 1.
   // Errors: kResourceExhausted when the activations do not fit in memory.
-  static Result<std::unique_ptr<Model>> Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows);
+  static Result<std::unique_ptr<Model>> Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows,
+                                               Numerics numerics);
   ~Model();
 
   // Bytes that Create allocates, for the memory plan.
-  static int64_t ScratchBytes(const ModelLayout& layout, int threads, int32_t max_rows);
+  static int64_t ScratchBytes(const ModelLayout& layout, int threads, int32_t max_rows, Numerics numerics);
+
+  // What runs where `numerics` is asked for: kF32 for a model without integer codes.
+  static Numerics NumericsOf(const ModelLayout& layout, Numerics numerics);
 
   // KV shapes of the layers.
   static std::vector<KvLayerShape> KvShapes(const HParams& hparams);
 
   int32_t max_rows() const { return max_rows_; }
+  Numerics numerics() const { return numerics_; }  // in use
   const HParams& hparams() const { return layout_.hparams; }
 
   // Runs all layers over the batch, appends to its sequences' KV (which must have room reserved), and hands the wanted
@@ -47,15 +53,17 @@ class Model {
 
  private:
   struct Scratch;
-  Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows);
+  struct Input;
+  struct Product;
+  Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows, Numerics numerics);
 
   Status Layer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
   void AddBranch(const WeightUse& post_norm, const Lease& core, int64_t rows, float* x);
 
   // Attention of a layer over `in` [rows, model_dim], into scratch's branch (model_attention.cc).
-  void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
-  void GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
-  void LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in);
+  void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input in);
+  void GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in);
+  void LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in);
   void AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows);
   void AbsorbRows(const WeightMatrix& keys, int64_t rows, const float* query, float* out, float* decoded) const;
   void ExpandValues(const LayerPlan& plan, const Lease& core, int64_t rows);
@@ -65,14 +73,13 @@ class Model {
 
   // Feed-forward networks over `in`, into scratch's branch (model_ffn.cc).
   Status Ffn(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* x);
-  void FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in);
-  Status FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* in,
-                const float* router_in);
+  void FfnDense(const LayerPlan& plan, const Lease& core, Input& in);
+  Status FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in);
   void Activate(const LayerPlan& plan, const Lease& core, int64_t count);
-  void Route(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in);
+  void Route(const LayerPlan& plan, const Lease& core, Input& in);
   void ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows);
   void GroupByExpert(const LayerPlan& plan, int64_t rows);
-  void RunExpert(const LayerPlan& plan, const Lease& expert, const float* in);
+  void RunExpert(const LayerPlan& plan, const Lease& expert, Input& in);
   void Combine(int64_t rows, float* out);
   void AddPerLayerInput(const LayerPlan& plan, const Lease& core, int64_t rows, float* x);
 
@@ -82,12 +89,16 @@ class Model {
   const float* NormOr(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
   void NormRows(const FloatVector& weight, int64_t size, double epsilon, const float* x, int64_t rows, float* out);
-  void Project(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* y);
+  void Project(std::initializer_list<Product> products, const Lease& lease, Input& in);
+  void RoundRows(Input& in, int64_t cols);
+  // Whether the weight's inputs enter rounded.
+  bool Rounds(const WeightUse& weight) const { return numerics_ != Numerics::kF32 && HasCodes(weight.format); }
 
   const ModelLayout& layout_;
   ThreadPool& pool_;
   const int32_t max_rows_;
   const KernelTable& kernels_;
+  const Numerics numerics_;
   decltype(KernelTable::rope_halves) rotate_;  // of the model's RoPE form
   std::vector<RopeTable> ropes_;
   std::vector<LayerPlan> plans_;

@@ -14,7 +14,7 @@ constexpr double kLatentEpsilon = 1e-6;
 
 }  // namespace
 
-void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input in) {
   switch (layout_.spec->block.attention) {
     case Attention::kGqa: return GroupedAttention(plan, core, batch, in);
     case Attention::kMla: return LatentAttention(plan, core, batch, in);
@@ -23,7 +23,7 @@ void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& bat
   CHECK(false && "a drafter has no keys of its own");
 }
 
-void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
@@ -31,14 +31,16 @@ void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Bat
   const int64_t kv_out = plan.shape.kv_heads * dim;
   const bool norm_last = layout_.spec->block.qk_norm == QkNorm::kPerHeadAfterRope;
 
-  Project(plan.query, core, in, rows, s.query);  // [rows, heads * head_dim]
+  // s.query [rows, heads * head_dim], s.key and s.value [rows, kv_heads * head_dim]
+  if (!plan.keeps_kv) {
+    Project({{plan.query, s.query}}, core, in);
+  } else if (plan.shape.value_is_key) {
+    Project({{plan.query, s.query}, {plan.key, s.key}}, core, in);
+    std::copy_n(s.key, rows * kv_out, s.value);
+  } else {
+    Project({{plan.query, s.query}, {plan.key, s.key}, {plan.value, s.value}}, core, in);
+  }
   if (plan.keeps_kv) {
-    Project(plan.key, core, in, rows, s.key);  // [rows, kv_heads * head_dim]
-    if (plan.shape.value_is_key) {
-      std::copy_n(s.key, rows * kv_out, s.value);
-    } else {
-      Project(plan.value, core, in, rows, s.value);
-    }
     if (layout_.spec->block.value_norm == ValueNorm::kPerHead) {
       NormRows({}, dim, h.rms_epsilon, s.value, rows * plan.shape.kv_heads, s.value);
     }
@@ -53,7 +55,8 @@ void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Bat
                                                               s.value + r * kv_out);
   }
   Attend(plan, core, batch, s.query);  // s.attended [rows, heads * head_dim]
-  Project(plan.attention_out, core, s.attended, rows, s.branch);
+  Input attended{.x = s.attended, .rows = rows, .rounded = s.rounded};
+  Project({{plan.attention_out, s.branch}}, core, attended);
 }
 
 // Norms of queries and keys, each head as a row of head_dim values, or all heads as one.
@@ -69,7 +72,7 @@ void Model::NormHeads(const LayerPlan& plan, const Lease& core, int64_t rows) {
 
 // The cache keeps one latent and one rotated key part per position. What would expand the latent to the keys of every
 // head is multiplied into the query instead, and values are expanded after the weighted sum: both are linear.
-void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, const float* in) {
+void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
@@ -77,13 +80,13 @@ void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batc
   const int64_t latent = rank + h.qk_rope_dim;
 
   if (Has(plan.query_a)) {
-    Project(plan.query_a, core, in, rows, s.value);  // [rows, query_rank]
+    Project({{plan.query_a, s.value}, {plan.kv_a, s.key}}, core, in);  // [rows, query_rank], [rows, kv_rank + rope]
     NormRows(VectorOf(plan.query_a_norm, core), h.query_rank, kLatentEpsilon, s.value, rows, s.value);
-    Project(plan.query_b, core, s.value, rows, s.query);  // [rows, heads * (nope + rope)]
+    Input ranks{.x = s.value, .rows = rows, .rounded = s.rounded};
+    Project({{plan.query_b, s.query}}, core, ranks);  // [rows, heads * (nope + rope)]
   } else {
-    Project(plan.query, core, in, rows, s.query);
+    Project({{plan.query, s.query}, {plan.kv_a, s.key}}, core, in);
   }
-  Project(plan.kv_a, core, in, rows, s.key);  // [rows, kv_rank + rope]
   const FloatVector norm = VectorOf(plan.kv_a_norm, core);
   for (int64_t r = 0; r < rows; ++r) NormRows(norm, rank, kLatentEpsilon, s.key + r * latent, 1, s.key + r * latent);
   Rotate(plan, rows, h.heads, plan.shape.head_dim, h.qk_nope_dim, s.query);
@@ -95,7 +98,8 @@ void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batc
   AbsorbQuery(plan, core, rows);          // s.absorbed [rows, heads * (kv_rank + rope)]
   Attend(plan, core, batch, s.absorbed);  // s.attended [rows, heads * kv_rank]
   ExpandValues(plan, core, rows);         // s.query [rows, heads * value_dim]
-  Project(plan.attention_out, core, s.query, rows, s.branch);
+  Input values{.x = s.query, .rows = rows, .rounded = s.rounded};
+  Project({{plan.attention_out, s.branch}}, core, values);
 }
 
 // absorbed[head] = [K_head^T q_nope | q_rope].

@@ -31,34 +31,43 @@ XieluParams XieluOf(const LayerPlan& plan, const Lease& core) {
 
 Status Model::Ffn(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* x) {
   Scratch& s = *scratch_;
-  const float* const in = NormOr(plan.ffn_norm, core, x, rows);
+  Input in{.x = NormOr(plan.ffn_norm, core, x, rows), .rows = rows, .rounded = s.rounded};
   if (!plan.moe()) {
-    FfnDense(plan, core, rows, in);
+    FfnDense(plan, core, in);
     return Status();
   }
-  if (!Has(plan.expert_norm)) return FfnMoe(plan, core, rows, weights, in, in);
+  if (!Has(plan.expert_norm)) {
+    Route(plan, core, in);
+    return FfnMoe(plan, weights, in);
+  }
 
   // Both, each with norms of its own; the router norms the stream once more.
-  FfnDense(plan, core, rows, in);
+  FfnDense(plan, core, in);
   Norm(plan.post_dense_norm, core, s.branch, rows, s.branch);
   const int64_t size = rows * hparams().model_dim;
   Norm(plan.router_scale, core, x, rows, s.routed);
   kernels_.scale(s.routed, static_cast<float>(1 / std::sqrt(static_cast<double>(hparams().model_dim))), size);
-  Route(plan, core, rows, s.routed);
+  Input router_in{.x = s.routed, .rows = rows, .rounded = s.rounded};
+  Route(plan, core, router_in);
   Norm(plan.expert_norm, core, x, rows, s.routed);
   std::swap(s.branch, s.normed);  // the dense part stays in `normed`
-  RETURN_IF_ERROR(FfnMoe(plan, core, rows, weights, s.routed, nullptr));
+  Input expert_in{.x = s.routed, .rows = rows, .rounded = s.rounded};
+  RETURN_IF_ERROR(FfnMoe(plan, weights, expert_in));
   Norm(plan.post_expert_norm, core, s.branch, rows, s.branch);
   kernels_.add(s.branch, s.normed, size);
   return Status();
 }
 
-void Model::FfnDense(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in) {
+void Model::FfnDense(const LayerPlan& plan, const Lease& core, Input& in) {
   Scratch& s = *scratch_;
-  if (Has(plan.gate)) Project(plan.gate, core, in, rows, s.gate);
-  Project(plan.up, core, in, rows, s.up);
-  Activate(plan, core, rows * plan.shape.ffn_dim);
-  Project(plan.down, core, s.gate, rows, s.branch);
+  if (Has(plan.gate)) {
+    Project({{plan.gate, s.gate}, {plan.up, s.up}}, core, in);
+  } else {
+    Project({{plan.up, s.up}}, core, in);
+  }
+  Activate(plan, core, in.rows * plan.shape.ffn_dim);
+  Input activated{.x = s.gate, .rows = in.rows, .rounded = s.rounded};
+  Project({{plan.down, s.branch}}, core, activated);
 }
 
 // s.gate = activation(s.gate, s.up), `count` values.
@@ -88,11 +97,9 @@ void Model::Activate(const LayerPlan& plan, const Lease& core, int64_t count) {
   }
 }
 
-// router_in == nullptr: the rows are routed already.
-Status Model::FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* in,
-                     const float* router_in) {
+// The experts of rows that are routed already.
+Status Model::FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
-  if (router_in != nullptr) Route(plan, core, rows, router_in);
   std::vector<PieceId>& wanted = s.routing.wanted;
   weights.Announce(plan.index, wanted);
   // Experts run as they become available; every (row, rank) has its own output, so the order leaves no trace.
@@ -101,15 +108,15 @@ Status Model::FfnMoe(const LayerPlan& plan, const Lease& core, int64_t rows, Wei
     RunExpert(plan, expert, in);
     wanted.erase(std::find(wanted.begin(), wanted.end(), expert.piece()));
   }
-  Combine(rows, s.branch);
+  Combine(in.rows, s.branch);
   return Status();
 }
 
 // Chooses each row's experts and groups the (row, rank) slots by expert.
-void Model::Route(const LayerPlan& plan, const Lease& core, int64_t rows, const float* in) {
-  Project(plan.router, core, in, rows, scratch_->router);
-  ChooseExperts(plan, core, rows);
-  GroupByExpert(plan, rows);
+void Model::Route(const LayerPlan& plan, const Lease& core, Input& in) {
+  Project({{plan.router, scratch_->router}}, core, in);
+  ChooseExperts(plan, core, in.rows);
+  GroupByExpert(plan, in.rows);
 }
 
 void Model::ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows) {
@@ -170,20 +177,33 @@ void Model::GroupByExpert(const LayerPlan& plan, int64_t rows) {
 }
 
 // Runs one expert over its rows: gather, gate and up, down, scatter into s.parts.
-void Model::RunExpert(const LayerPlan& plan, const Lease& expert, const float* in) {
+void Model::RunExpert(const LayerPlan& plan, const Lease& expert, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   const size_t e = static_cast<size_t>(expert.piece() - plan.first_expert);
   const int32_t* const slots = s.routing.slots.data() + s.routing.starts[e];
   const int64_t count = s.routing.starts[e + 1] - s.routing.starts[e];
 
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(in + slots[i] / h.experts_per_token * h.model_dim, h.model_dim, s.gathered + i * h.model_dim);
+  Input rows{.x = s.gathered, .rows = count, .rounded = s.gathered_rounded};
+  const bool rounded_gate = Rounds(plan.expert_gate), rounded_up = Rounds(plan.expert_up);
+  if (rounded_gate || rounded_up) {
+    // Rounded once for all experts.
+    RoundRows(in, h.model_dim);
+    rows.is_rounded = true;
+    const int64_t bytes = LayoutOfRoundedRow(h.model_dim, numerics_).bytes;
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(in.rounded + slots[i] / h.experts_per_token * bytes, bytes, s.gathered_rounded + i * bytes);
+    }
   }
-  Project(plan.expert_gate, expert, s.gathered, count, s.gate);
-  Project(plan.expert_up, expert, s.gathered, count, s.up);
+  if (!rounded_gate || !rounded_up) {
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(in.x + slots[i] / h.experts_per_token * h.model_dim, h.model_dim, s.gathered + i * h.model_dim);
+    }
+  }
+  Project({{plan.expert_gate, s.gate}, {plan.expert_up, s.up}}, expert, rows);
   Activate(plan, expert, count * h.expert_ffn_dim);
-  Project(plan.expert_down, expert, s.gate, count, s.gathered);
+  Input activated{.x = s.gate, .rows = count, .rounded = s.gathered_rounded};
+  Project({{plan.expert_down, s.gathered}}, expert, activated);
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(s.gathered + i * h.model_dim, h.model_dim, s.parts + int64_t{slots[i]} * h.model_dim);
   }
@@ -213,11 +233,13 @@ void Model::AddPerLayerInput(const LayerPlan& plan, const Lease& core, int64_t r
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   const int64_t width = h.per_layer_dim;
-  Project(plan.per_layer_gate, core, x, rows, s.gate);
+  Input in{.x = x, .rows = rows, .rounded = s.rounded};
+  Project({{plan.per_layer_gate, s.gate}}, core, in);
   for (int64_t r = 0; r < rows; ++r) {
     kernels_.geglu(s.gate + r * width, s.per_layer + (r * h.layers + plan.index) * width, width, s.gate + r * width);
   }
-  Project(plan.per_layer_projection, core, s.gate, rows, s.branch);
+  Input gated{.x = s.gate, .rows = rows, .rounded = s.rounded};
+  Project({{plan.per_layer_projection, s.branch}}, core, gated);
   AddBranch(plan.post_per_layer_norm, core, rows, x);
 }
 

@@ -63,20 +63,33 @@ int64_t Model::Scratch::PerThreadFloats(const ModelLayout& layout, int64_t rows)
   return Padded(floats);
 }
 
-int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int64_t rows) {
+// Of the widest input of a product with codes.
+int64_t Model::Scratch::RoundedRowFloats(const ModelLayout& layout, Numerics numerics) {
+  if (numerics == Numerics::kF32) return 0;
+  int64_t cols = 0;
+  for (const PieceLayout& piece : layout.pieces) {
+    for (const WeightUse& use : piece.weights) {
+      if (HasCodes(use.format)) cols = std::max(cols, use.cols);
+    }
+  }
+  return LayoutOfRoundedRow(cols, numerics).bytes / 4;
+}
+
+int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int64_t rows, Numerics numerics) {
   int64_t total = PerThreadFloats(layout, rows) * threads;
   ForEachArray(layout, rows, [&](float* Scratch::*, int64_t floats) { total += Padded(floats); });
   for (const RopeParams& rope : layout.hparams.ropes) total += 2 * Padded(rows * rope.rotary_dim / 2);
-  return total;
+  const int64_t rounded = Padded(rows * RoundedRowFloats(layout, numerics));
+  return total + (layout.hparams.experts > 0 ? 2 : 1) * rounded;
 }
 
 int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
   return rows * h.experts_per_token * 12 + (h.experts + 1) * 8;
 }
 
-Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows) {
+Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows, Numerics numerics) {
   ASSIGN_OR_RETURN(
-      memory, MappedMemory::Create(TotalFloats(layout, thread_count, rows) * 4,
+      memory, MappedMemory::Create(TotalFloats(layout, thread_count, rows, numerics) * 4,
                                    fmt::format("the activations of {} rows", rows), "use a smaller --prefill-chunk"));
   float* next = reinterpret_cast<float*>(memory.data());
   const auto take = [&next](int64_t floats) { return std::exchange(next, next + Padded(floats)); };
@@ -85,6 +98,9 @@ Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int
     cos.push_back(take(rows * rope.rotary_dim / 2));
     sin.push_back(take(rows * rope.rotary_dim / 2));
   }
+  const int64_t rounded_floats = rows * RoundedRowFloats(layout, numerics);
+  rounded = reinterpret_cast<uint8_t*>(take(rounded_floats));
+  if (layout.hparams.experts > 0) gathered_rounded = reinterpret_cast<uint8_t*>(take(rounded_floats));
   per_thread = PerThreadFloats(layout, rows);
   threads = take(per_thread * thread_count);
 

@@ -14,6 +14,21 @@ namespace nunspark {
 // Rows whose logits are computed together: the head is read once for them, and their logits fit in a few MB.
 inline constexpr int32_t kHeadRows = 8;
 
+// The rows that enter products, and where their rounded form goes when it is first needed. Rounding another input into
+// the same memory ends the life of this one.
+struct Model::Input {
+  const float* x;
+  int64_t rows;
+  uint8_t* rounded;
+  bool is_rounded = false;
+};
+
+// y [rows, weight.rows] = the input's rows times the weight.
+struct Model::Product {
+  const WeightUse& weight;
+  float* y;
+};
+
 // All arrays are carved from one mapping, 64-byte aligned. The comment says what an array holds while a layer runs.
 struct Model::Scratch {
   MappedMemory memory;
@@ -27,15 +42,17 @@ struct Model::Scratch {
   float* attended = nullptr;  // [rows, heads * value dim] or [rows, heads * kv_rank]
   float* gate = nullptr;      // [rows, ffn]
   float* up = nullptr;
-  float* routed = nullptr;     // experts: [rows, model_dim] their input, where it is not `normed`
-  float* gathered = nullptr;   // [rows, model_dim] the rows of one expert
-  float* parts = nullptr;      // [rows * experts_per_token, model_dim]
-  float* router = nullptr;     // [rows, experts]
-  float* per_layer = nullptr;  // per-layer inputs [rows, layers * per_layer_dim]
-  float* projected = nullptr;  // the same shape, while they are made
-  float* logits = nullptr;     // [kHeadRows, vocab]
-  float* sinks = nullptr;      // [heads]
-  float* threads = nullptr;    // per_thread floats each
+  float* routed = nullptr;              // experts: [rows, model_dim] their input, where it is not `normed`
+  float* gathered = nullptr;            // [rows, model_dim] the rows of one expert
+  float* parts = nullptr;               // [rows * experts_per_token, model_dim]
+  float* router = nullptr;              // [rows, experts]
+  float* per_layer = nullptr;           // per-layer inputs [rows, layers * per_layer_dim]
+  float* projected = nullptr;           // the same shape, while they are made
+  float* logits = nullptr;              // [kHeadRows, vocab]
+  float* sinks = nullptr;               // [heads]
+  uint8_t* rounded = nullptr;           // [rows] of the widest input (kernels/numerics.h)
+  uint8_t* gathered_rounded = nullptr;  // the same of one expert's rows
+  float* threads = nullptr;             // per_thread floats each
   int64_t per_thread = 0;
   std::vector<float*> cos, sin;  // by rope: [rows, pairs]
 
@@ -56,10 +73,11 @@ struct Model::Scratch {
   static void ForEachArray(const ModelLayout& layout, int64_t rows, const Carve& carve);
 
   static int64_t PerThreadFloats(const ModelLayout& layout, int64_t rows);
-  static int64_t TotalFloats(const ModelLayout& layout, int threads, int64_t rows);
+  static int64_t RoundedRowFloats(const ModelLayout& layout, Numerics numerics);
+  static int64_t TotalFloats(const ModelLayout& layout, int threads, int64_t rows, Numerics numerics);
   static int64_t RoutingBytes(const HParams& h, int64_t rows);
 
-  Status Allocate(const ModelLayout& layout, int thread_count, int64_t rows);
+  Status Allocate(const ModelLayout& layout, int thread_count, int64_t rows, Numerics numerics);
 };
 
 }  // namespace nunspark

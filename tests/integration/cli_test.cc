@@ -78,7 +78,8 @@ TEST(CommandLine, ErrorsAreOneLineThatNamesTheNextStep) {
   ExpectError(Nunspark("generate " + Demo()), {"no prompt given", "--prompt"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget 1"), {"below the floor", "--budget"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget lots"), {"--budget", "lots"});
-  ExpectError(Nunspark("generate " + Demo() + " --prompt x --numerics i16"), {"--numerics i16 is not built yet"});
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --numerics i4"),
+              {"--numerics: 'i4' is not one of f32, i16, i8"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --kv f64"), {"--kv", "f64", "f16"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --max-tokens 5000"), {"2048"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --temp 1 --top-p 0"), {"top-p"});

@@ -68,7 +68,7 @@ std::vector<float> ResidentLogits(const std::string& folder) {
   std::unique_ptr<ReadQueue> queue = OpenReadQueue(index.paths(), {.direct = false}).value();
   const std::unique_ptr<WeightSource> source = CreateResidentSource(files->layout(), index, std::move(queue)).value();
   const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(1).value();
-  const std::unique_ptr<Model> model = Model::Create(files->layout(), *pool, 128).value();
+  const std::unique_ptr<Model> model = Model::Create(files->layout(), *pool, 128, kDefaultNumerics).value();
   const std::unique_ptr<KvPool> kv =
       KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, 128).value();
   KvSequence sequence(*kv);

@@ -47,7 +47,8 @@ void CheckCase(const Case& entry, const std::string& set) {
   const std::string file = gguf.path() + "/model.gguf";
   WriteText(file, GgufOfHf(folder, {.fuse_qkv = entry.fuse_qkv}).Bytes());
   const std::vector<int32_t> prompt = ReadI32(from + "/golden.safetensors", "prompt");
-  const EngineOptions options{.context = static_cast<int64_t>(prompt.size()) + 8, .kv = KvType::kF32};
+  const EngineOptions options{
+      .context = static_cast<int64_t>(prompt.size()) + 8, .kv = KvType::kF32, .numerics = Numerics::kF32};
   Runner want_runner = Runner::Open(folder, options);
   Runner found_runner = Runner::Open(file, options);
   ASSERT_TRUE(want_runner.session != nullptr && found_runner.session != nullptr);

@@ -19,7 +19,8 @@ void CheckGolden(const std::string& folder, double absolute_tolerance = 0) {
   const std::vector<int32_t> want_greedy = ReadI32(golden, cached ? "greedy_cached" : "greedy");
   const int steps = static_cast<int>(want_greedy.size());
 
-  Runner runner = Runner::Open(folder, {.context = static_cast<int64_t>(prompt.size()) + steps, .kv = KvType::kF32});
+  Runner runner = Runner::Open(
+      folder, {.context = static_cast<int64_t>(prompt.size()) + steps, .kv = KvType::kF32, .numerics = Numerics::kF32});
   ASSERT_TRUE(runner.session != nullptr);
   const std::vector<float> found = runner.Logits(prompt);
   ASSERT_EQ(found.size(), want.size());

@@ -29,7 +29,7 @@ std::vector<int32_t> Ids(const Json& array) {
 void CheckGreedyCases(const std::string& model, const std::string& reference, int max_new) {
   SCOPED_TRACE(model);
   const Json golden = ReadJson(reference + "/golden.json");
-  Runner runner = Runner::Open(model, {.context = 2048, .kv = KvType::kF32});
+  Runner runner = Runner::Open(model, {.context = 2048, .kv = KvType::kF32, .numerics = Numerics::kF32});
   ASSERT_TRUE(runner.session != nullptr);
   for (const Json& entry : golden.Find("cases")->as_array()) {
     SCOPED_TRACE(entry.Find("id")->as_string());
@@ -99,7 +99,7 @@ void CheckPerplexity(const std::string& model, const std::string& folder, LastWi
   SCOPED_TRACE(model);
   const Json want = *ReadJson(folder + "/golden.json").Find("perplexity")->Find("windows_of_512");
   const std::string text = ReadWholeFile(folder + "/perplexity.txt").value();
-  Runner runner = Runner::Open(model, {.context = 512, .kv = KvType::kF32});
+  Runner runner = Runner::Open(model, {.context = 512, .kv = KvType::kF32, .numerics = Numerics::kF32});
   ASSERT_TRUE(runner.session != nullptr);
   const Nll reference = NllOf(runner, text, 512, reference_window);
   EXPECT_EQ(reference.count, want.Find("predicted")->as_int());

@@ -34,7 +34,8 @@ PackReport PackModel(const std::string& model, const std::string& out, const std
 }
 
 std::vector<float> LogitsOf(const std::string& model, const std::vector<int32_t>& prompt, int64_t budget = 0) {
-  EngineOptions options{.context = static_cast<int64_t>(prompt.size()) + 32, .kv = KvType::kF32};
+  EngineOptions options{
+      .context = static_cast<int64_t>(prompt.size()) + 32, .kv = KvType::kF32, .numerics = Numerics::kF32};
   if (budget > 0) options.budget_bytes = budget;
   Runner runner = Runner::Open(model, options);
   return runner.session == nullptr ? std::vector<float>() : runner.Logits(prompt);
@@ -145,7 +146,7 @@ TEST(Packs, OfTheOriginalGiveTheirGoldenTokens) {
     const std::vector<int32_t> want_greedy = ReadI32(golden, "greedy");
     std::vector<float> before;
     for (const std::string& model : {folder, work.path() + "/pack"}) {
-      Runner runner = Runner::Open(model, {.context = 64, .kv = KvType::kF32});
+      Runner runner = Runner::Open(model, {.context = 64, .kv = KvType::kF32, .numerics = Numerics::kF32});
       ASSERT_TRUE(runner.session != nullptr);
       const std::vector<float> found = runner.Logits(prompt);
       ASSERT_EQ(found.size(), want.size());
