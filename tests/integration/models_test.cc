@@ -107,7 +107,7 @@ void CheckPerplexity(const std::string& model, const std::string& folder, LastWi
 
   std::string out, err;
   ASSERT_EQ(RunShell(std::string(NUNSPARK_BINARY) + " perplexity " + model + " --file " + folder +
-                         "/perplexity.txt --window 512 --kv f32 --json",
+                         "/perplexity.txt --window 512 --kv f32 --numerics f32 --json",
                      &out, &err),
             0)
       << err;
