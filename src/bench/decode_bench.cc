@@ -36,6 +36,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMadeUpPrompt = 64;
 
+struct NumericsChoice {
+  const char* name;
+  Numerics value;
+};
+constexpr NumericsChoice kNumerics[] = {{"f32", Numerics::kF32}, {"i16", Numerics::kI16}, {"i8", Numerics::kI8}};
+
 struct Options {
   std::string model = NUNSPARK_SOURCE_DIR "/models/demo-moe-4bit";
   std::vector<std::string> ids_files;
@@ -77,7 +83,10 @@ Options ParseOptions(int argc, char** argv) {
     } else if (flag == "--threads") {
       options.engine.threads = std::atoi(value.c_str());
     } else if (flag == "--numerics") {
-      if (value != "f32") Fail(fmt::format("--numerics {} is not built yet", value));
+      const auto* const choice = std::find_if(std::begin(kNumerics), std::end(kNumerics),
+                                              [&](const NumericsChoice& c) { return value == c.name; });
+      if (choice == std::end(kNumerics)) Fail(fmt::format("--numerics {} is not f32, i16 or i8", value));
+      options.engine.numerics = choice->value;
     } else if (flag == "--busy") {
       options.busy_s = std::atof(value.c_str());
     } else {
@@ -211,7 +220,7 @@ int Generate(Options options) {
   const Json report(Json::Object{{"engine", "nunspark"},
                                  {"isa", std::string(engine->isa())},
                                  {"threads", engine->threads()},
-                                 {"numerics", "f32"},
+                                 {"numerics", std::string(engine->numerics())},
                                  {"load_s", load_s},
                                  {"sequences", static_cast<int64_t>(prompts.size())},
                                  {"prompt", static_cast<int64_t>(prompts[0].size())},

@@ -13,6 +13,7 @@
 #include "bench/machine_limits.h"
 #include "decode/sampler.h"
 #include "kernels/kernels.h"
+#include "kernels/numerics.h"
 #include "kernels/test_matrices.h"
 #include "quant/encoding.h"
 
@@ -93,21 +94,36 @@ Share ShareOf(int64_t count, int64_t grain, int thread, int threads) {
 
 struct MatMulData {
   std::vector<float> x, y;
+  std::vector<uint8_t> rounded;             // rows of x, where they enter rounded
   std::vector<std::vector<float>> scratch;  // [threads]
 };
 
-Work MatMulWork(const KernelTable& table, const WeightFormat& format, int64_t rows, int threads,
+// Rounding the rows is another case's: a model does it once for all products of an input.
+Work MatMulWork(const KernelTable& table, const WeightFormat& format, Numerics numerics, int64_t rows, int threads,
                 const KernelCaseOptions& options) {
   const MatrixSet& set = SetOf(format, options.outs, options.cols);
   const int64_t cols = options.cols;
   auto data = std::make_shared<MatMulData>();
   data->x = RandomFloats(rows * cols, 3);
   data->y.resize(static_cast<size_t>(rows * options.outs));
+  if (numerics != Numerics::kF32) {
+    const int64_t row_bytes = LayoutOfRoundedRow(cols, numerics).bytes;
+    data->rounded.resize(static_cast<size_t>(rows * row_bytes));
+    for (int64_t row = 0; row < rows; ++row) {
+      table.round_row(data->x.data() + row * cols, cols, numerics, data->rounded.data() + row * row_bytes);
+    }
+  }
   data->scratch.assign(static_cast<size_t>(threads),
                        std::vector<float>(static_cast<size_t>(MatMulScratchFloats(set.first(), rows))));
-  const auto run = [&table, data, rows, cols, stride = options.outs](const WeightMatrix& w, Share share, int thread) {
-    table.matmul(w, {}, data->x.data(), cols, rows, share.begin, share.end, data->y.data(), stride,
-                 data->scratch[static_cast<size_t>(thread)].data());
+  const auto run = [&table, data, numerics, rows, cols, stride = options.outs](const WeightMatrix& w, Share share,
+                                                                               int thread) {
+    float* const scratch = data->scratch[static_cast<size_t>(thread)].data();
+    if (numerics == Numerics::kF32) {
+      table.matmul(w, {}, data->x.data(), cols, rows, share.begin, share.end, data->y.data(), stride, scratch);
+    } else {
+      table.matmul_codes(w, {}, numerics, data->rounded.data(), rows, share.begin, share.end, data->y.data(), stride,
+                         scratch);
+    }
   };
 
   const auto start = std::chrono::steady_clock::now();
@@ -321,6 +337,23 @@ Work SampleWork(const SampleShape& shape, int threads) {
   return work;
 }
 
+Work RoundWork(const KernelTable& table, Numerics numerics, int threads, const KernelCaseOptions& options) {
+  struct Data {
+    std::vector<float> x;
+    std::vector<uint8_t> rounded;
+  };
+  const auto bytes = static_cast<size_t>(LayoutOfRoundedRow(options.cols, numerics).bytes);
+  auto data = std::make_shared<std::vector<Data>>(static_cast<size_t>(threads));
+  for (Data& d : *data) d = {.x = RandomFloats(options.cols, 3), .rounded = std::vector<uint8_t>(bytes)};
+  Work work;
+  work.round = [&table, numerics, data, cols = options.cols](int thread) {
+    Data& d = (*data)[static_cast<size_t>(thread)];
+    table.round_row(d.x.data(), cols, numerics, d.rounded.data());
+  };
+  work.values = static_cast<double>(options.cols * threads);
+  return work;
+}
+
 // ---- which there are
 
 std::vector<WeightFormat> BenchFormats() {
@@ -369,41 +402,51 @@ std::string KernelCase::Name() const {
 std::vector<KernelCase> AllKernelCases(const KernelCaseOptions& options) {
   std::vector<KernelCase> cases;
   const std::vector<int> thread_counts = ThreadCounts(options.max_threads);
-  const auto add = [&](const char* kernel, const KernelTable* table, std::string what, int64_t rows, auto work_of) {
+  const auto add = [&](const char* kernel, const KernelTable* table, Numerics numerics, std::string what, int64_t rows,
+                       auto work_of) {
     for (const int threads : thread_counts) {
       cases.push_back({.kernel = kernel,
                        .table = table->name,
-                       .numerics = "f32",
+                       .numerics = std::string(NumericsName(numerics)),
                        .what = what,
                        .rows = rows,
                        .threads = threads,
                        .prepare = [work_of, threads] { return work_of(threads); }});
     }
   };
+  constexpr Numerics kF32 = Numerics::kF32;
   for (const WeightFormat& format : BenchFormats()) {
+    std::vector<Numerics> all_numerics = {kF32};
+    if (HasCodes(format)) all_numerics = {Numerics::kI16, Numerics::kI8, kF32};
     for (const KernelTable* table : AvailableKernels()) {
-      for (const int64_t rows : kRows) {
-        add("matmul", table, FormatName(format), rows,
-            [=](int threads) { return MatMulWork(*table, format, rows, threads, options); });
+      for (const Numerics numerics : all_numerics) {
+        for (const int64_t rows : kRows) {
+          add("matmul", table, numerics, FormatName(format), rows,
+              [=](int threads) { return MatMulWork(*table, format, numerics, rows, threads, options); });
+        }
       }
-      add("decode_row", table, FormatName(format), 1,
+      add("decode_row", table, kF32, FormatName(format), 1,
           [=](int threads) { return DecodeRowWork(*table, format, threads, options); });
     }
   }
   for (const KernelTable* table : AvailableKernels()) {
+    for (const Numerics numerics : {Numerics::kI16, Numerics::kI8}) {
+      add("round_row", table, numerics, fmt::format("{}", options.cols), 1,
+          [=](int threads) { return RoundWork(*table, numerics, threads, options); });
+    }
     for (const AttendShape& shape : kAttendShapes) {
       for (const FloatType type : kAllFloatTypes) {
-        add("attend", table, fmt::format("{}/{}", FloatName(type), shape.name), 1,
+        add("attend", table, kF32, fmt::format("{}/{}", FloatName(type), shape.name), 1,
             [=](int threads) { return AttendWork(*table, type, shape, threads); });
       }
     }
     for (const RowKernel& kernel : kRowKernels) {
-      add(kernel.name, table, fmt::format("{}", kernel.size), 1,
+      add(kernel.name, table, kF32, fmt::format("{}", kernel.size), 1,
           [=](int threads) { return RowWork(*table, kernel, threads); });
     }
   }
   for (const SampleShape& shape : kSampleShapes) {
-    add("sample", &Kernels(), shape.name, 1, [=](int threads) { return SampleWork(shape, threads); });
+    add("sample", &Kernels(), kF32, shape.name, 1, [=](int threads) { return SampleWork(shape, threads); });
   }
   return cases;
 }
