@@ -1,25 +1,19 @@
 #include "base/cpu_count.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <functional>
 #include <limits>
-#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "base/affinity.h"
 #include "base/cgroup.h"
 
 namespace nunspark {
 namespace {
-
-// The mask of the affinity call has room for this many CPUs; larger machines fall back to the count of all.
-constexpr int kMaskCpus = 8192;
 
 // A core with less than these shares of the largest one's capacity, or of its clock where only that is known, is a slow
 // one. Capacity counts work done: phones' middle cores have 60-90 % and join, small cores 20-45 %. A clock says less:
@@ -42,7 +36,7 @@ std::vector<int> ParseCpuList(std::string_view text) {
       at = after;
       error = range_error;
     }
-    if (error != std::errc() || at != end || first < 0 || last < first || last >= kMaskCpus) return {};
+    if (error != std::errc() || at != end || first < 0 || last < first || last >= CpuMask::kMaxCpus) return {};
     for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
@@ -90,7 +84,7 @@ std::vector<int> FastCores(const std::vector<int>& allowed, const std::string& r
 }
 
 // CPUs that the quota of one group allows; infinity without one.
-double QuotaCpus(const std::string& folder) {
+double QuotaOf(const std::string& folder) {
   double quota = 0, period = 0;
   // Version 2: "<quota> <period>" or "max <period>". Version 1: two files, quota -1 for none.
   std::ifstream both(folder + "/cpu.max");
@@ -105,14 +99,11 @@ double QuotaCpus(const std::string& folder) {
 
 std::vector<int> AllowedCpus() {
   std::vector<int> cpus;
-  if (cpu_set_t* const set = CPU_ALLOC(kMaskCpus); set != nullptr) {
-    const size_t bytes = CPU_ALLOC_SIZE(kMaskCpus);
-    if (sched_getaffinity(0, bytes, set) == 0) {
-      for (int cpu = 0; cpu < kMaskCpus; ++cpu) {
-        if (CPU_ISSET_S(cpu, bytes, set)) cpus.push_back(cpu);
-      }
+  CpuMask mask;
+  if (mask.ReadFrom(0)) {
+    for (int cpu = 0; cpu < CpuMask::kMaxCpus; ++cpu) {
+      if (mask.Has(cpu)) cpus.push_back(cpu);
     }
-    CPU_FREE(set);
   }
   if (cpus.empty()) {
     const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -133,9 +124,14 @@ std::vector<int> ComputeCpus(const std::vector<int>& allowed, const std::string&
   return chosen;
 }
 
+double QuotaCpus(const std::string& root) {
+  double cpus = std::numeric_limits<double>::infinity();
+  for (const std::string& folder : CgroupFolders("cpu", root)) cpus = std::min(cpus, QuotaOf(folder));
+  return cpus;
+}
+
 int DefaultThreads(const std::vector<int>& allowed, const std::string& root) {
-  double cpus = static_cast<double>(ComputeCpus(allowed, root).size());
-  for (const std::string& folder : CgroupFolders("cpu", root)) cpus = std::min(cpus, QuotaCpus(folder));
+  const double cpus = std::min(static_cast<double>(ComputeCpus(allowed, root).size()), QuotaCpus(root));
   return std::max(1, static_cast<int>(cpus));
 }
 

@@ -15,9 +15,12 @@ std::vector<int> AllowedCpus();
 // thread a core reaches the memory limit. `root` stands for "/" in tests.
 std::vector<int> ComputeCpus(const std::vector<int>& allowed, const std::string& root = "");
 
-// Threads of computation unless the user says how many: ComputeCpus of `allowed`, but no more than the CPU quota of the
-// control groups (any ancestor, version 1 or 2) pays for in full, at least 1. More threads than the quota would all be
-// stopped together for the rest of each period, in the middle of a product.
+// What the CPU quotas of the control groups (any ancestor, version 1 or 2) pay for, in CPUs; infinity without a quota.
+double QuotaCpus(const std::string& root = "");
+
+// Threads of computation unless the user says how many: one for each of ComputeCpus, but no more than the quota pays
+// for in full, at least 1. More threads than that would all be stopped for the rest of each period, in the middle of a
+// product.
 //
 // The threads that read from the drive are not counted: they sleep in the kernel nearly all the time (12 ms of a CPU
 // for each GB, docs/measurements/read-queue.md), and while they have work the computing threads mostly wait for it.

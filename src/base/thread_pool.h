@@ -1,17 +1,33 @@
 // A fixed team of threads for splitting the work of one step.
 //
-// The caller is a member of the team. Workers spin briefly for the next job, then sleep: on shared cores a team that
-// only spins falls to a few percent of its speed. Work is split into contiguous ranges of items; which thread computes
-// what must never change a result. One ParallelFor at a time; it may not be nested.
+// The caller is a member of the team. A job is cut into ranges that threads take as they come: a thread that is asleep,
+// or that the system lets wait for a CPU, is not waited for unless it has begun a range - the others do its part. Which
+// thread computes what must never change a result.
+//
+// Waiting threads spin for at most 0.1 ms, then sleep: longer than the pauses between the jobs of a step, so that a
+// step runs without system calls, and short enough to leave shared cores to others (docs/measurements/threads.md).
+//
+// Where the team has a CPU for each member, every thread but the caller's is bound to one of its own. The caller's
+// thread belongs to the caller, and where it may run is left as it is; but when it is kept from running in the middle
+// of a job, because others compute on the same CPUs, a waiting worker changes places with it. For that moment its
+// affinity mask is set to one CPU; nobody else should set it during a job.
+//
+// One ParallelFor at a time, by whatever thread; it may not be nested. Threads that read from the drive have no part in
+// this: they are not members and never call it.
 #ifndef NUNSPARK_BASE_THREAD_POOL_H_
 #define NUNSPARK_BASE_THREAD_POOL_H_
 
+#include <sys/types.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -27,8 +43,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(begin, end, thread) so that [0, count) is covered once; ranges are multiples of `grain` except the last.
-  // Returns when all are done. thread is in [0, threads()).
+  // Calls fn(begin, end, thread) so that [0, count) is covered once; ranges begin at multiples of `grain`. Returns when
+  // all are done. thread is in [0, threads()) and runs one range at a time, but perhaps several, or none.
   template <typename Fn>
   void ParallelFor(int64_t count, int64_t grain, const Fn& fn) {
     if (count <= 0) return;
@@ -44,26 +60,86 @@ class ThreadPool {
         &fn);
   }
 
+  // Work of several kinds in one job, say the rows of several matrices.
+  struct Part {
+    int64_t items = 0;       // >= 0
+    int64_t item_bytes = 1;  // > 0; what one item takes to compute, in any unit that all parts share
+  };
+
+  // Calls fn(part, begin, end, thread) so that the items [0, items) of every part are covered once. A thread's share
+  // follows bytes, whatever part they are of; ranges begin at multiples of `grain`. One job instead of one for each
+  // part. REQUIRES: the bytes of all parts together, less than 2^42.
+  template <typename Fn>
+  void ParallelForParts(std::span<const Part> parts, int64_t grain, const Fn& fn) {
+    const PartsSplit split(parts, grain);
+    ParallelFor(split.units(), 1, [&](int64_t begin, int64_t end, int thread) {
+      const int64_t begin_byte = split.FirstByte(begin), end_byte = split.FirstByte(end);
+      int64_t part_byte = 0;
+      for (size_t part = 0; part < parts.size(); ++part) {
+        const int64_t first = split.Boundary(parts[part], begin_byte - part_byte);
+        const int64_t last = split.Boundary(parts[part], end_byte - part_byte);
+        if (first < last) fn(part, first, last, thread);
+        part_byte += parts[part].items * parts[part].item_bytes;
+      }
+    });
+  }
+
  private:
   using Invoke = void (*)(const void* context, int64_t begin, int64_t end, int thread);
 
+  // Cuts the bytes of all parts, one after the other, into units of one size.
+  class PartsSplit {
+   public:
+    PartsSplit(std::span<const Part> parts, int64_t grain);
+    int64_t units() const { return units_; }
+    int64_t FirstByte(int64_t unit) const { return units_ == 0 ? 0 : bytes_ * unit / units_; }
+    // Which item of `part` is the first not before `byte`, counted from the part's begin; rounded down to the grain.
+    int64_t Boundary(const Part& part, int64_t byte) const;
+
+   private:
+    int64_t grain_;
+    int64_t bytes_ = 0;
+    int64_t units_ = 0;
+  };
+
   ThreadPool() = default;
   void Run(int64_t count, int64_t grain, Invoke invoke, const void* context);
+  void Publish(uint32_t units);
+  uint32_t RunRanges(int thread);
+  void AwaitRest();
   void WorkerLoop(int thread);
-  void RunShare(int thread) const;
+  uint32_t AwaitJob(uint32_t seen);
+  void HelpCaller();
+  void StopBeingHelped();
 
   std::vector<std::thread> workers_;
-  int spins_ = 0;  // before a waiting thread sleeps
+  int64_t spin_ns_ = 0;      // before a waiting thread sleeps
+  int64_t ranges_each_ = 1;  // into how many ranges a thread's share is cut
+  bool bound_ = false;       // workers have a CPU each
+  CpuMask allowed_;          // where they may run otherwise
 
-  // The job; written by the caller before epoch_ moves on.
-  int64_t count_ = 0;
-  int64_t grain_ = 1;
-  Invoke invoke_ = nullptr;
-  const void* context_ = nullptr;
+  // The number of the job in the upper half, its units that nobody has taken yet in the lower one. Units are taken by
+  // counting down, which succeeds only while the job is still the one that was read.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  // The job, in the cache line that workers fetch anyway. One of them may read it while the caller writes the next one:
+  // it then fails to take units, and what it has read is not used. Hence atomics.
+  std::atomic<int64_t> count_{0};
+  std::atomic<int64_t> grain_{1};  // items of a unit
+  std::atomic<uint32_t> units_{0};
+  std::atomic<uint32_t> range_{1};  // units that a thread takes at a time
+  std::atomic<Invoke> invoke_{nullptr};
+  std::atomic<const void*> context_{nullptr};
 
-  std::atomic<uint32_t> epoch_{0};
-  std::atomic<uint32_t> unfinished_{0};
+  alignas(64) std::atomic<uint32_t> unfinished_{0};  // units
+
+  alignas(64) std::atomic<uint32_t> sleeping_{0};  // 1: a worker sleeps, or is about to
+  std::atomic<uint32_t> gate_{0};                  // what workers sleep on; moves when they shall wake
+  std::atomic<uint32_t> caller_sleeping_{0};       // what the caller sleeps on while it is 1
   std::atomic<bool> stopping_{false};
+
+  // Of a caller that is awake in the middle of a job; 0 otherwise, negative while a worker changes places with it.
+  alignas(64) std::atomic<pid_t> caller_{0};
+  std::atomic<int> caller_cpu_{-1};
 };
 
 }  // namespace nunspark

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <numeric>
+
+#include "base/cpu_count.h"
 
 namespace nunspark {
 namespace {
@@ -47,6 +50,112 @@ TEST(ThreadPool, ManyShortJobsInARow) {
     total += part[0] + part[1];
   }
   EXPECT_EQ(total, 200000);
+}
+
+TEST(ThreadPool, CallsMayComeFromOneThreadAfterAnother) {
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(3).value();
+  std::vector<int> hits(1000, 0);
+  for (int round = 0; round < 20; ++round) {
+    std::thread([&] {
+      pool->ParallelFor(1000, 7, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+    }).join();
+  }
+  for (const int hit : hits) EXPECT_EQ(hit, 20);
+}
+
+TEST(ThreadPool, MoreThreadsThanCpusFinishTheirJobs) {
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(16).value();
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 200; ++round) {
+    pool->ParallelFor(1000, 1, [&](int64_t begin, int64_t end, int) { sum += end - begin; });
+  }
+  EXPECT_EQ(sum, 200 * 1000);
+}
+
+TEST(ThreadPool, ARangeThatTakesLongDoesNotKeepTheOthersFromTheRest) {
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(2).value();
+  // Whoever takes the first range stays in it until all others are done, which only the other thread can do.
+  std::atomic<int64_t> others{0};
+  for (int round = 0; round < 100; ++round) {
+    others = 0;
+    pool->ParallelFor(2, 1, [&](int64_t begin, int64_t end, int) {
+      if (begin > 0) others += end - begin;
+      while (begin == 0 && others == 0) std::this_thread::yield();
+    });
+    EXPECT_EQ(others, 1);
+  }
+}
+
+TEST(ThreadPool, CountsBeyondThirtyTwoBitsAreCoveredOnce) {
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(2).value();
+  constexpr int64_t kCount = (int64_t{1} << 40) + 5;
+  std::atomic<int64_t> sum{0};
+  pool->ParallelFor(kCount, 3, [&](int64_t begin, int64_t end, int) {
+    EXPECT_EQ(begin % 3, 0);
+    sum += end - begin;
+  });
+  EXPECT_EQ(sum, kCount);
+}
+
+std::vector<int> CpusOfThisThread() { return AllowedCpus(); }
+
+TEST(ThreadPool, LeavesTheCallersThreadWhereItMayRun) {
+  const std::vector<int> before = CpusOfThisThread();
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(DefaultThreads()).value();
+  std::atomic<int> outside{0};
+  for (int round = 0; round < 100; ++round) {
+    pool->ParallelFor(64, 1, [&](int64_t, int64_t, int thread) {
+      const std::vector<int> cpus = CpusOfThisThread();
+      if (thread == 0) outside += cpus != before;
+      if (thread != 0) outside += !std::includes(before.begin(), before.end(), cpus.begin(), cpus.end());
+    });
+  }
+  EXPECT_EQ(outside, 0);
+  EXPECT_EQ(CpusOfThisThread(), before);
+}
+
+TEST(ThreadPoolParts, CoverEveryItemOfEveryPartOnce) {
+  using Part = ThreadPool::Part;
+  const std::vector<std::vector<Part>> cases = {
+      {},
+      {{.items = 0, .item_bytes = 5}},
+      {{.items = 1, .item_bytes = 5}},
+      {{.items = 100, .item_bytes = 7}, {.items = 0, .item_bytes = 1}, {.items = 33, .item_bytes = 1000}},
+      {{.items = 3, .item_bytes = 1}, {.items = 1, .item_bytes = int64_t{1} << 40}, {.items = 5000, .item_bytes = 64}},
+      {{.items = 2'000'000, .item_bytes = 3}, {.items = 17, .item_bytes = 2}},
+  };
+  for (const int threads : {1, 2, 3}) {
+    const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(threads).value();
+    for (const std::vector<Part>& parts : cases) {
+      for (const int64_t grain : {1, 16}) {
+        std::vector<std::vector<int>> hits;
+        for (const Part& part : parts) hits.emplace_back(static_cast<size_t>(part.items), 0);
+        pool->ParallelForParts(parts, grain, [&](size_t part, int64_t begin, int64_t end, int thread) {
+          EXPECT_LT(thread, threads);
+          EXPECT_EQ(begin % grain, 0);
+          for (int64_t i = begin; i < end; ++i) ++hits[part][static_cast<size_t>(i)];
+        });
+        for (const std::vector<int>& of_part : hits) {
+          EXPECT_EQ(std::count(of_part.begin(), of_part.end(), 1), static_cast<int64_t>(of_part.size()));
+        }
+      }
+    }
+  }
+}
+
+TEST(ThreadPoolParts, SharesFollowBytes) {
+  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(2).value();
+  const std::array<ThreadPool::Part, 2> parts = {{{.items = 1000, .item_bytes = 1}, {.items = 1000, .item_bytes = 9}}};
+  std::atomic<int64_t> most{0}, all{0};
+  pool->ParallelForParts(parts, 1, [&](size_t part, int64_t begin, int64_t end, int) {
+    // The half of all bytes ends within the second part, so no range of it has more.
+    if (part == 1) most = std::max<int64_t>(most, end - begin);
+    all += (end - begin) * parts[part].item_bytes;
+  });
+  EXPECT_EQ(all, 10000);
+  EXPECT_LE(most, 556) << "5,000 bytes and less than one item";
 }
 
 }  // namespace
