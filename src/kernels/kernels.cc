@@ -65,7 +65,11 @@ const KernelTable& Kernels() {
 
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   constexpr int64_t kToAlign = 16;
-  const int64_t codes = HasCodes(w.format) ? internal::CodeLayoutOf((w.cols + 127) / 128).total : 0;
+  int64_t codes = 0;
+  if (HasCodes(w.format)) {
+    const int64_t units = (w.cols + 127) / 128;
+    codes = std::max(internal::CodeLayoutOf(units).total, internal::WideLayoutOf(units).total);
+  }
   if (internal::IsNative(w.format)) {
     return std::max(codes, internal::LayoutOf(w.format, w.cols, rows).total) + kToAlign;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/half.h"
 #include "kernels/matmul.h"
@@ -57,7 +58,12 @@ namespace {
 #include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
 #include "kernels/codes.inc"
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define NUNSPARK_WIDE_TILES
+#include "kernels/matmul_wide.inc"
+#endif
 #include "kernels/matmul_codes.inc"
+#undef NUNSPARK_WIDE_TILES
 // clang-format on
 
 constexpr KernelTable kTable {

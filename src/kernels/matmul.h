@@ -155,6 +155,26 @@ constexpr CodeLayout CodeLayoutOf(int64_t units) {
   return layout;
 }
 
+// The same of sixteen outputs (matmul_wide.inc).
+struct WideLayout {
+  int64_t scales, offsets, second_scales, second_offsets;  // [blocks, 16]
+  int64_t codes;                                           // [16, inputs] bytes, arranged
+  int64_t made;                                            // the same in their order
+  int64_t total;
+};
+
+constexpr WideLayout WideLayoutOf(int64_t units) {
+  WideLayout layout{};
+  const int64_t array = units * 4 * 16;
+  layout.offsets = array;
+  layout.second_scales = 2 * array;
+  layout.second_offsets = 3 * array;
+  layout.codes = 4 * array;
+  layout.made = layout.codes + units * 512;
+  layout.total = layout.made + units * 512;
+  return layout;
+}
+
 // Rows of x that pass the same weights before the next ones are read: as many as stay in the second-level cache.
 constexpr int64_t CodeRowBlock(int64_t row_bytes) {
   return std::clamp<int64_t>((int64_t{512} << 10) / row_bytes / 4 * 4, 4, 256);
