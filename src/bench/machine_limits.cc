@@ -128,6 +128,22 @@ __attribute__((target("avx512f,avx512vnni"))) int DotAvx512() {
 }
 
 // Without VNNI the products that cannot saturate are those of 16-bit numbers.
+__attribute__((target("avx512f,avx512bw"))) int DotAvx512WithoutVnni() {
+  __m512i sums[kChains] = {};
+  const __m512i b = _mm512_set1_epi16(-5);
+  __m512i a = _mm512_set1_epi16(3);
+  for (int64_t i = 0; i < kFmaLoops; ++i) {
+    NUNSPARK_KEEP_VECTOR(a);
+    for (__m512i& sum : sums) {
+      __m512i product = _mm512_madd_epi16(a, b);
+      NUNSPARK_KEEP_VECTOR(product);
+      sum = _mm512_add_epi32(sum, product);
+      NUNSPARK_KEEP_VECTOR(sum);
+    }
+  }
+  return 2 * 32;
+}
+
 __attribute__((target("avx2"))) int DotAvx2() {
   __m256i sums[kChains] = {};
   const __m256i b = _mm256_set1_epi16(-5);
@@ -151,7 +167,8 @@ PeakLoop FmaLoop(std::string_view table) {
 }
 
 PeakLoop DotLoop(std::string_view table) {
-  if (table.starts_with("avx512") && __builtin_cpu_supports("avx512vnni")) return DotAvx512;
+  if (table == "avx512vnni" && __builtin_cpu_supports("avx512vnni")) return DotAvx512;
+  if (table.starts_with("avx512") && __builtin_cpu_supports("avx512bw")) return DotAvx512WithoutVnni;
   if (table.starts_with("avx") && __builtin_cpu_supports("avx2")) return DotAvx2;
   return nullptr;
 }

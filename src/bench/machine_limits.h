@@ -39,8 +39,8 @@ double ReadGbps(const ReadBuffer& buffer, int threads, int runs = 7);
 // names count as scalar); a multiply-add is two operations.
 double FmaGflops(std::string_view table, int threads);
 
-// The same for the exact sums of integer products that the table's integer kernels are built of, at 8 bits. 0 where
-// there are none.
+// The same for products of 8-bit integers and their exact sums, by the instructions that the table may use for them. 0
+// where none were measured.
 double IntegerGops(std::string_view table, int threads);
 
 }  // namespace nunspark::bench
