@@ -114,11 +114,12 @@ int64_t PartEncoder::EncodeChunk(const WeightFormat& format, const Source& sourc
                                      .scales = scales_.data() + scale_offset,
                                      .biases = biases_.empty() ? nullptr : biases_.data() + scale_offset});
       if (bad < 0) continue;
-      failed[static_cast<size_t>(thread)] = first + at + bad;
+      // A thread's ranges ascend.
+      int64_t& lowest = failed[static_cast<size_t>(thread)];
+      if (lowest < 0) lowest = first + at + bad;
       return;
     }
   });
-  // Shares follow each other, each thread has one: the first by element is the lowest.
   int64_t lowest = -1;
   for (const int64_t bad : failed) {
     if (bad >= 0 && (lowest < 0 || bad < lowest)) lowest = bad;
