@@ -88,6 +88,13 @@ struct EngineStats {
   int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
 };
 
+// Memory reads faster from huge pages (2 MiB) than from small ones.
+struct MemoryPages {
+  PageUse weights;
+  PageUse kv;
+  std::string refusal;  // why the system gives no huge pages; empty when it does
+};
+
 // Weights under a budget, threads, KV memory. Must not outlive its ModelFiles.
 class Engine {
  public:
@@ -103,6 +110,7 @@ class Engine {
 
   virtual const PlanSummary& plan() const = 0;
   virtual EngineStats stats() const = 0;
+  virtual MemoryPages pages() const = 0;          // now; takes milliseconds
   virtual std::string_view isa() const = 0;       // kernel table in use
   virtual std::string_view numerics() const = 0;  // in use; "f32" for a model without integer codes
   virtual int threads() const = 0;

@@ -13,6 +13,12 @@ struct KindStats {
   int64_t bytes_read = 0;  // from the drive, alignment included
 };
 
+// What is resident of a region of memory, and how much of that is in huge pages, by the kernel's count.
+struct PageUse {
+  int64_t resident_bytes = 0;
+  int64_t huge_bytes = 0;
+};
+
 struct CacheStats {
   KindStats dense;
   KindStats core;

@@ -71,15 +71,15 @@ Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, 
   return memory;
 }
 
-int64_t MappedMemory::huge_bytes() const {
-  if (bytes_ == 0) return 0;
+PageUse MappedMemory::page_use() const {
+  if (bytes_ == 0) return {};
   std::ifstream smaps("/proc/self/smaps");
   const auto begin = reinterpret_cast<uintptr_t>(data_);
-  return HugeBytesOf(smaps, begin, begin + static_cast<uint64_t>(bytes_));
+  return ReadPageUse(smaps, begin, begin + static_cast<uint64_t>(bytes_));
 }
 
-int64_t HugeBytesOf(std::istream& smaps, uint64_t begin, uint64_t end) {
-  double bytes = 0;
+PageUse ReadPageUse(std::istream& smaps, uint64_t begin, uint64_t end) {
+  double resident = 0, huge = 0;
   double share = 0;  // of the area whose lines are being read, the part inside [begin, end)
   for (std::string line; std::getline(smaps, line);) {
     uint64_t first = 0, last = 0, kilobytes = 0;
@@ -87,11 +87,13 @@ int64_t HugeBytesOf(std::istream& smaps, uint64_t begin, uint64_t end) {
     if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " ", &first, &last) == 2) {
       const uint64_t from = std::max(first, begin), to = std::min(last, end);
       share = from < to ? static_cast<double>(to - from) / static_cast<double>(last - first) : 0;
+    } else if (share > 0 && std::sscanf(line.c_str(), "Rss: %" SCNu64 " kB", &kilobytes) == 1) {
+      resident += share * static_cast<double>(kilobytes) * 1024;
     } else if (share > 0 && std::sscanf(line.c_str(), "AnonHugePages: %" SCNu64 " kB", &kilobytes) == 1) {
-      bytes += share * static_cast<double>(kilobytes) * 1024;
+      huge += share * static_cast<double>(kilobytes) * 1024;
     }
   }
-  return std::min(static_cast<int64_t>(bytes), static_cast<int64_t>(end - begin));
+  return {.resident_bytes = static_cast<int64_t>(resident), .huge_bytes = static_cast<int64_t>(huge)};
 }
 
 std::string HugePageRefusal(const std::string& root) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "nunspark/stats.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -33,9 +34,9 @@ class MappedMemory {
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // as asked
 
-  // How much of it is in huge pages now, by the kernel's own count; 0 where that cannot be read. The kernel counts per
-  // area, and neighbours with the same attributes are one area to it: then its share is taken. Takes milliseconds.
-  int64_t huge_bytes() const;
+  // What of it is resident and in huge pages now; zeros where that cannot be read. The kernel counts per area, and
+  // neighbours with the same attributes are one area to it: then its share is taken. Takes milliseconds.
+  PageUse page_use() const;
 
  private:
   uint8_t* data_ = nullptr;
@@ -46,8 +47,8 @@ class MappedMemory {
 // when it gives them. `root` stands for "/" in tests.
 std::string HugePageRefusal(const std::string& root = "");
 
-// Of the bytes [begin, end) those in huge pages, from text in the form of /proc/self/smaps.
-int64_t HugeBytesOf(std::istream& smaps, uint64_t begin, uint64_t end);
+// Of the bytes [begin, end), from text in the form of /proc/self/smaps.
+PageUse ReadPageUse(std::istream& smaps, uint64_t begin, uint64_t end);
 
 }  // namespace nunspark
 

@@ -85,37 +85,42 @@ TEST(MappedMemory, RefusalSaysWhatForAndWhatToDo) {
 constexpr char kSmaps[] =
     "7f0000000000-7f0000800000 rw-p 00000000 00:00 0 \n"
     "Size:               8192 kB\n"
+    "Rss:                6144 kB\n"
     "AnonHugePages:      4096 kB\n"
     "VmFlags: rd wr mr mw me ac hg \n"
     "7f0000800000-7f0000801000 r--p 00000000 fe:00 7 /usr/lib/a-b.so\n"
+    "Rss:                   4 kB\n"
     "AnonHugePages:         0 kB\n"
     "7f0001000000-7f0001400000 rw-p 00000000 00:00 0 \n"
+    "Rss:                4096 kB\n"
     "AnonHugePages:      4096 kB\n"
     "ShmemPmdMapped:     2048 kB\n";
 
-TEST(HugeBytesOf, CountsTheAreasOfARangeAndSharesThoseThatReachBeyondIt) {
-  const auto bytes = [](uint64_t begin, uint64_t end) {
+TEST(ReadPageUse, CountsTheAreasOfARangeAndSharesThoseThatReachBeyondIt) {
+  const auto expect = [](uint64_t begin, uint64_t end, int64_t resident, int64_t huge) {
     std::istringstream smaps(kSmaps);
-    return HugeBytesOf(smaps, begin, end);
+    const PageUse use = ReadPageUse(smaps, begin, end);
+    EXPECT_EQ(use.resident_bytes, resident);
+    EXPECT_EQ(use.huge_bytes, huge);
   };
-  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0000800000), 4 * kMiB);
-  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0000400000), 2 * kMiB);
-  EXPECT_EQ(bytes(0x7f0000000000, 0x7f0001400000), 8 * kMiB);
-  EXPECT_EQ(bytes(0x7f0001000000, 0x7f0001400000), 4 * kMiB);
-  EXPECT_EQ(bytes(0x7f0001200000, 0x7f0001200001), 1);
-  EXPECT_EQ(bytes(0x7f0000800000, 0x7f0000801000), 0);
-  EXPECT_EQ(bytes(0x600000000000, 0x600000001000), 0);
+  expect(0x7f0000000000, 0x7f0000800000, 6 * kMiB, 4 * kMiB);
+  expect(0x7f0000000000, 0x7f0000400000, 3 * kMiB, 2 * kMiB);
+  expect(0x7f0000000000, 0x7f0001400000, 10 * kMiB + 4096, 8 * kMiB);
+  expect(0x7f0001000000, 0x7f0001400000, 4 * kMiB, 4 * kMiB);
+  expect(0x7f0000800000, 0x7f0000801000, 4096, 0);
+  expect(0x600000000000, 0x600000001000, 0, 0);
 }
 
 TEST(HugePages, AreCountedWithinTheMemoryThatHasThem) {
   const MappedMemory memory = MappedMemory::Create(16 * kMiB, "a test", "").value();
   for (int64_t at = 0; at < memory.bytes(); at += 4096) memory.data()[at] = 1;
-  EXPECT_GE(memory.huge_bytes(), 0);
-  EXPECT_LE(memory.huge_bytes(), memory.bytes());
+  const PageUse use = memory.page_use();
+  EXPECT_GT(use.resident_bytes, 0);
+  EXPECT_LE(use.huge_bytes, use.resident_bytes);
   if (!HugePageRefusal().empty()) {
-    EXPECT_EQ(memory.huge_bytes(), 0);
+    EXPECT_EQ(use.huge_bytes, 0);
   }
-  EXPECT_EQ(MappedMemory().huge_bytes(), 0);
+  EXPECT_EQ(MappedMemory().page_use().resident_bytes, 0);
 }
 
 TEST(HugePages, ARefusalNamesTheSetting) {

@@ -102,6 +102,18 @@ Json KindJson(const KindStats& kind) {
   return Json::Object{{"hits", kind.hits}, {"misses", kind.misses}, {"bytes_read", kind.bytes_read}};
 }
 
+double HugeShare(const PageUse& use) {
+  return Ratio(static_cast<double>(use.huge_bytes), static_cast<double>(use.resident_bytes));
+}
+
+std::string HugeText(const PageUse& use) {
+  return fmt::format("{:.0f} % of {}", HugeShare(use) * 100, FormatSize(use.resident_bytes));
+}
+
+Json::Object HugeJson(const PageUse& use) {
+  return {{"bytes", use.huge_bytes}, {"resident_bytes", use.resident_bytes}, {"share", HugeShare(use)}};
+}
+
 }  // namespace
 
 std::string ReportText(const RunReport& r) {
@@ -130,6 +142,9 @@ std::string ReportText(const RunReport& r) {
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
                                     FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
   line("process peak / plan", fmt::format("{} / {}", FormatSize(r.stats.process_peak_bytes), FormatSize(r.plan.total)));
+  line("huge pages", r.pages.refusal.empty()
+                         ? fmt::format("weights {}, KV {}", HugeText(r.pages.weights), HugeText(r.pages.kv))
+                         : "none: " + r.pages.refusal);
   line("prompt", fmt::format("{} tokens in {:.2f}s, {} read", r.result.prompt_tokens, r.result.prompt_s,
                              FormatSize(r.result.prompt_bytes_read)));
   line("decode",
@@ -165,7 +180,10 @@ std::string ReportJson(const RunReport& r) {
                                                    {"plan_bytes", r.plan.total},
                                                    {"budget_bytes", r.plan.budget},
                                                    {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
-                                                   {"kv_peak_bytes", r.stats.kv_peak_bytes}}},
+                                                   {"kv_peak_bytes", r.stats.kv_peak_bytes},
+                                                   {"weight_huge_pages", HugeJson(r.pages.weights)},
+                                                   {"kv_huge_pages", HugeJson(r.pages.kv)},
+                                                   {"huge_pages_refused", r.pages.refusal}}},
                            {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
                                                {"bytes_per_token", f.bytes_per_token},
                                                {"stall_share", f.stall_share},

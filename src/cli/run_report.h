@@ -27,6 +27,7 @@ struct RunReport {
   const std::vector<int32_t>& prompt;
   const std::string& text;
   EngineStats stats;
+  MemoryPages pages;
   PlanSummary plan;
   double load_s = 0;
   std::string budget_text;

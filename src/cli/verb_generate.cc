@@ -242,6 +242,7 @@ Result<int> Run(const Flags& flags) {
                          .prompt = prompt,
                          .text = output.text(),
                          .stats = engine->stats(),
+                         .pages = engine->pages(),
                          .plan = engine->plan(),
                          .load_s = clock.load_s(),
                          .budget_text = flags.engine.budget,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/mapped_memory.h"
 #include "base/thread_pool.h"
 #include "decode/generate.h"
 #include "decode/sequence_group.h"
@@ -59,6 +60,9 @@ class EngineImpl : public Engine {
     return {.cache = cache_->stats(),
             .kv_peak_bytes = kv_pool_->used_peak_bytes(),
             .process_peak_bytes = PeakResidentBytes()};
+  }
+  MemoryPages pages() const override {
+    return {.weights = cache_->page_use(), .kv = kv_pool_->page_use(), .refusal = HugePageRefusal()};
   }
   std::string_view isa() const override { return Kernels().name; }
   std::string_view numerics() const override { return NumericsName(model_->numerics()); }

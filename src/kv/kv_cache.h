@@ -42,6 +42,7 @@ class KvPool {
   const std::vector<KvLayerShape>& layers() const { return layers_; }
   int64_t bytes() const { return memory_.bytes(); }
   int64_t used_peak_bytes() const { return used_peak_bytes_; }
+  PageUse page_use() const { return memory_.page_use(); }
 
  private:
   friend class KvSequence;

@@ -66,6 +66,7 @@ class Cache final : public PieceCache {
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
   std::string io_description() const override;
+  PageUse page_use() const override { return memory_.page_use(); }
 
  private:
   void Unlease(PieceId id) override;

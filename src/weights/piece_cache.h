@@ -36,6 +36,8 @@ class PieceCache : public WeightSource {
   virtual CacheStats stats() const = 0;
   // "io_uring+O_DIRECT" and the reason for a fallback.
   virtual std::string io_description() const = 0;
+  // Of the memory for weights. Takes milliseconds.
+  virtual PageUse page_use() const = 0;
 };
 
 // Every piece in memory for good: no budget, no eviction. The oracle that streaming is compared with, and what a test
