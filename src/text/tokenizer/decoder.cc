@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kDepthMax = 16;
 constexpr size_t kStepsMax = 256;
-constexpr uint64_t kDecodeSteps = 1 << 26;
+constexpr uint64_t kDecodeSteps = 1 << 24;
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 // A stage of the chain. A token arrives as any number of Text calls and one EndToken; Finish comes once, at the end.

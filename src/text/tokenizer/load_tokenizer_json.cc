@@ -18,7 +18,7 @@ namespace od = simdjson::ondemand;
 
 constexpr size_t kAddedTokensMax = 1 << 20;
 // A part that becomes a tree; only added tokens and character maps come near.
-constexpr size_t kPartBytesMax = size_t{256} << 20;
+constexpr size_t kPartBytesMax = size_t{64} << 20;
 
 std::string_view TypeName(od::json_type type) {
   switch (type) {

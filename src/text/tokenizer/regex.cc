@@ -1,6 +1,7 @@
 #include "text/tokenizer/regex.h"
 
 #include <algorithm>
+#include <ctime>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -315,6 +316,13 @@ class Rewriter {
 // counts as work: the library does not tell how many steps it took.
 constexpr unsigned long kFreeBacktracking = 256;
 constexpr unsigned long kBacktrackingFactor = 8;
+constexpr uint32_t kSearchesPerCheck = 32;
+
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 struct FreeMatchParam {
   void operator()(OnigMatchParam* param) const { onig_free_match_param(param); }
@@ -384,7 +392,14 @@ Status Regex::FindMatches(std::string_view text, Span piece, WorkLimit& work, st
   };
   const OnigUChar* from = begin;
   const OnigUChar* last_match_end = nullptr;
-  while (from <= end) {
+  double checked = 0;
+  for (uint32_t searches = 1; from <= end; ++searches) {
+    // A search may look at all of the rest before it finds its match here, without any backtracking.
+    if (searches % kSearchesPerCheck == 0) {
+      const double now = ThreadSeconds();
+      if (checked != 0) RETURN_IF_ERROR(work.SpendSeconds(now - checked));
+      checked = now;
+    }
     unsigned long backtracking = kFreeBacktracking;
     int found = search(from, backtracking);
     while (found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER) {

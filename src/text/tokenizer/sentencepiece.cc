@@ -64,7 +64,7 @@ Result<SpmNormalizer::Unit> SpmNormalizer::Next(std::string_view text, WorkLimit
   if (map_.has_value()) {
     const std::optional<Charsmap::Match> match = map_->FindLongest(text);
     if (match.has_value()) {
-      RETURN_IF_ERROR(work.Grow(match->bytes, match->replacement.size()));
+      RETURN_IF_ERROR(work.Spend(match->replacement.size()));
       return Unit{match->replacement, match->bytes};
     }
   }
@@ -183,6 +183,7 @@ Status SpmBpe::EncodePiece(std::string_view text, WorkLimit& work, std::vector<T
     Symbol& left = run.symbols[static_cast<size_t>(top.left)];
     Symbol& right = run.symbols[static_cast<size_t>(top.right)];
     if (size_of(left) == 0 || size_of(right) == 0 || size_of(left) + size_of(right) != top.bytes) continue;
+    RETURN_IF_ERROR(work.Spend(top.bytes / 8));  // what is hashed to look for the next pairs
     left.span.end = right.span.end;
     left.next = right.next;
     if (right.next >= 0) run.symbols[static_cast<size_t>(right.next)].previous = top.left;

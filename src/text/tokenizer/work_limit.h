@@ -8,12 +8,14 @@
 
 namespace nunspark::text {
 
-// Counts steps: of a walk through a trie, of backtracking, several for a byte that a text grows by. Real files take a
-// few for each byte of the text; what is linear anyway is not counted.
+// Counts steps: of a walk through a trie, of backtracking, bytes that take the place of others, several for a byte that
+// a text grows by. Real files take a few for each byte of the text; what is linear anyway is not counted.
 class WorkLimit {
  public:
-  // A quarter of a second or so; a second more for 4 MB of text.
-  explicit WorkLimit(uint64_t text_bytes = 0) : steps_left_((uint64_t{1} << 27) + 256 * text_bytes) {}
+  // A quarter of a second or so; a second more for 8 MB of text.
+  explicit WorkLimit(uint64_t text_bytes = 0)
+      : steps_left_((uint64_t{1} << 27) + 128 * text_bytes),
+        seconds_left_(2 + 5e-7 * static_cast<double>(text_bytes)) {}
   static WorkLimit OfSteps(uint64_t steps) {
     WorkLimit limit;
     limit.steps_left_ = steps;
@@ -28,6 +30,13 @@ class WorkLimit {
     }
     steps_left_ = 0;
     return Exceeded();
+  }
+
+  // For work whose steps cannot be counted: processor time, two seconds and one more for 2 MB of text. Errors: as
+  // Spend.
+  Status SpendSeconds(double seconds) {
+    seconds_left_ -= seconds;
+    return seconds_left_ >= 0 ? Status() : Exceeded();
   }
 
   // Spends for a text that becomes `new_bytes` long. It may shrink.
@@ -45,6 +54,7 @@ class WorkLimit {
   }
 
   uint64_t steps_left_;
+  double seconds_left_;
 };
 
 }  // namespace nunspark::text
