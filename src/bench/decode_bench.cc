@@ -243,7 +243,7 @@ int Busy(const Options& options) {
   std::atomic<int64_t> done{0};
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.busy_s));
-  const double seconds = OnThreads(threads, [&](int) {
+  const double seconds = OnThreads(threads, Placement::kFree, [&](int) {
     constexpr int kSlice = 100'000;
     uint64_t x = 1;
     int64_t slices = 0;

@@ -102,11 +102,12 @@ Limits MeasureLimits(int max_threads) {
   return limits;
 }
 
-// The median of the runs. Threads do not wait for each other within a run: that is the thread pool's cost, not theirs.
+// The median of the runs. Each thread has a CPU of its own. Threads do not wait for each other within a run: that is
+// the thread pool's cost, not theirs.
 Figure Measure(const KernelCase& what, const Options& options) {
   const Work work = what.prepare();
   const auto rounds = [&](int64_t count) {
-    return OnThreads(what.threads, [&](int thread) {
+    return OnThreads(what.threads, Placement::kOwnCpus, [&](int thread) {
       for (int64_t i = 0; i < count; ++i) work.round(thread);
     });
   };

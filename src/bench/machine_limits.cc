@@ -10,7 +10,9 @@
 #include <cstring>
 #include <thread>
 
+#include "base/affinity.h"
 #include "base/align.h"
+#include "base/cpu_count.h"
 #include "base/spin.h"
 
 #if defined(__x86_64__)
@@ -210,7 +212,7 @@ double PeakGops(PeakLoop loop, int threads) {
   std::vector<double> rates;
   for (int run = 0; run < kPeakRuns; ++run) {
     std::atomic<int> operations{0};
-    const double seconds = OnThreads(threads, [&](int) { operations = loop(); });
+    const double seconds = OnThreads(threads, Placement::kOwnCpus, [&](int) { operations = loop(); });
     rates.push_back(static_cast<double>(operations) * kChains * kFmaLoops * threads / seconds / 1e9);
   }
   return Median(rates);
@@ -218,23 +220,34 @@ double PeakGops(PeakLoop loop, int threads) {
 
 }  // namespace
 
-double OnThreads(int threads, const std::function<void(int thread)>& fn) {
+double OnThreads(int threads, Placement placement, const std::function<void(int thread)>& fn) {
+  static const std::vector<int> cpus = ComputeCpus(AllowedCpus());
+  const bool bind = placement == Placement::kOwnCpus && static_cast<size_t>(threads) <= cpus.size();
   std::atomic<int> ready{0};
   std::atomic<bool> go{false};
+  CpuMask before;
+  const bool restore = bind && before.ReadFrom(0);
+  const auto take_cpu = [&](int thread) {
+    if (bind) (void)CpuMask(cpus[static_cast<size_t>(thread)]).ApplyTo(0);
+  };
   std::vector<std::thread> others;
   for (int thread = 1; thread < threads; ++thread) {
     others.emplace_back([&, thread] {
+      take_cpu(thread);
       ready.fetch_add(1);
       while (!go.load(std::memory_order_acquire)) SpinPause();
       fn(thread);
     });
   }
+  take_cpu(0);
   while (ready.load() != threads - 1) std::this_thread::yield();
   const Clock::time_point start = Clock::now();
   go.store(true, std::memory_order_release);
   fn(0);
   for (std::thread& other : others) other.join();
-  return Seconds(Clock::now() - start);
+  const double seconds = Seconds(Clock::now() - start);
+  if (restore) (void)before.ApplyTo(0);
+  return seconds;
 }
 
 double Median(std::vector<double> values) {
@@ -261,7 +274,8 @@ double ReadGbps(const ReadBuffer& buffer, int threads, int runs) {
   std::atomic<uint64_t> sink{0};
   for (int run = 0; run < runs; ++run) {
     const int64_t share = buffer.bytes() / threads / 256 * 256;
-    const double seconds = OnThreads(threads, [&](int thread) { sink += Read(buffer.data() + share * thread, share); });
+    const double seconds = OnThreads(threads, Placement::kOwnCpus,
+                                     [&](int thread) { sink += Read(buffer.data() + share * thread, share); });
     rates.push_back(static_cast<double>(share * threads) / seconds / 1e9);
   }
   return Median(rates);

@@ -9,9 +9,12 @@
 
 namespace nunspark::bench {
 
+// Whether each thread gets a CPU of its own while it measures, as a compute thread of the engine does.
+enum class Placement { kOwnCpus, kFree };
+
 // Calls fn(thread) on `threads` threads at once, the caller among them, which start together; returns the seconds from
-// the start to the last one's end.
-double OnThreads(int threads, const std::function<void(int thread)>& fn);
+// the start to the last one's end. kOwnCpus is kFree where there are fewer CPUs than threads.
+double OnThreads(int threads, Placement placement, const std::function<void(int thread)>& fn);
 
 double Median(std::vector<double> values);
 
