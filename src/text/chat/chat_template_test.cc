@@ -343,6 +343,12 @@ TEST(ChatTemplateLimits, HostileTemplatesEndInAClearError) {
   }
 }
 
+TEST(ChatTemplate, HalvesOfCharactersInTheSourceAreKeptAndRefusedAtTheEnd) {
+  EXPECT_EQ(ErrorType("x\xED\xA0\x80y"), "UnicodeEncodeError");
+  EXPECT_EQ(RenderText("{{ 'x\xED\xA0\x80y'|length }}"), "3");
+  EXPECT_EQ(RenderText("x\xFFy"), "x\uFFFDy");
+}
+
 // Generators run code of the template wherever their items are wanted, also while a list that holds their loop is
 // printed. Python's answers, but for the names of types.
 TEST(ChatTemplateLimits, GeneratorsMayChangeWhatIsBeingRead) {

@@ -399,7 +399,7 @@ bool Lexer::Operator() {
 
 bool Tokenize(std::string_view source, std::vector<Token>* tokens, TemplateError* error) {
   *error = {};
-  const std::string repaired = IsValidUtf8(source) ? std::string() : RepairUtf8(source);
+  const std::string repaired = IsValidUtf8(source) ? std::string() : ToValidText(source);
   return Lexer(repaired.empty() ? source : repaired, tokens, error).Run();
 }
 
