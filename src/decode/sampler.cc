@@ -40,8 +40,17 @@ struct Winner {
   }
 };
 
+// The first random word of a token's uniform number.
+uint32_t FirstWord(const DrawKey& key, int32_t token) {
+  return Philox({key.position, key.choice, static_cast<uint32_t>(token), 0},
+                {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)})[0];
+}
+
+// Small functions of a block that become part of the loop around them, compiled for its vectors.
+#define NUNSPARK_IN_BLOCK inline __attribute__((always_inline))
+
 // The first word of Philox for items [first, first + kBlock) of a draw: what base/rng.h computes, side by side.
-void FirstWords(const DrawKey& key, uint32_t first, uint32_t* out) {
+NUNSPARK_IN_BLOCK void FirstWords(const DrawKey& key, uint32_t first, uint32_t* out) {
   uint32_t c0[kBlock], c1[kBlock], c2[kBlock], c3[kBlock];
   for (int i = 0; i < kBlock; ++i) {
     c0[i] = key.position;
@@ -68,13 +77,57 @@ void FirstWords(const DrawKey& key, uint32_t first, uint32_t* out) {
 // An upper bound of the noise that goes with a first word, without logarithms. With u the uniform number,
 // -log(-log u) <= -log(1 - u), and 1 - u is at least (~word >> 1) / 2^31. A float's bits over 2^23 are 127 above a
 // number that is at most its binary logarithm (Mitchell 1962).
-float NoiseBound(uint32_t word) {
+NUNSPARK_IN_BLOCK float NoiseBound(uint32_t word) {
   constexpr float kLn2 = 0.693148f;       // rounded up
   constexpr float kRounding = 1.0f / 64;  // of all the conversions, amply
   const float rest = static_cast<float>(static_cast<int32_t>(~word >> 1));
   const float bits = static_cast<float>(std::bit_cast<int32_t>(rest));
   return (158.0f - bits * 0x1p-23f) * kLn2 + kRounding;
 }
+
+// Relative to the best, so that no temperature, however small, overflows: the best is 0, the others at most that.
+NUNSPARK_IN_BLOCK void ValuesOf(const float* logits, int64_t count, double best, double temperature, float* values) {
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>((logits[i] - best) / temperature);
+}
+
+// kBlock tokens from `first` on: their values, and what these can become with their noise at most. Says whether any of
+// those is above to_beat. logits: those of the block.
+struct BlockRequest {
+  const DrawKey& key;
+  double best, temperature;
+};
+using BlockBounds = bool (*)(const BlockRequest& request, const float* logits, uint32_t first, float to_beat,
+                             float* values, float* bounds);
+
+NUNSPARK_IN_BLOCK bool BoundsOfBlock(const BlockRequest& request, const float* logits, uint32_t first, float to_beat,
+                                     float* values, float* bounds) {
+  uint32_t words[kBlock];
+  FirstWords(request.key, first, words);
+  ValuesOf(logits, kBlock, request.best, request.temperature, values);
+  int any = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    bounds[i] = values[i] + NoiseBound(words[i]);
+    any |= bounds[i] > to_beat ? 1 : 0;
+  }
+  return any != 0;
+}
+
+bool BoundsOfBlockPlain(const BlockRequest& request, const float* logits, uint32_t first, float to_beat, float* values,
+                        float* bounds) {
+  return BoundsOfBlock(request, logits, first, to_beat, values, bounds);
+}
+
+#if defined(__x86_64__)
+// The same operations, hence the same bits, in wider registers.
+__attribute__((target("avx2"))) bool BoundsOfBlockAvx2(const BlockRequest& request, const float* logits, uint32_t first,
+                                                       float to_beat, float* values, float* bounds) {
+  return BoundsOfBlock(request, logits, first, to_beat, values, bounds);
+}
+
+BlockBounds FastestBlockBounds() { return __builtin_cpu_supports("avx2") ? BoundsOfBlockAvx2 : BoundsOfBlockPlain; }
+#else
+BlockBounds FastestBlockBounds() { return BoundsOfBlockPlain; }
+#endif
 
 }  // namespace
 
@@ -120,12 +173,8 @@ int32_t Sampler::Sample(const float* logits, const DrawKey& key) {
   return DrawFromCandidates(key);
 }
 
-// Relative to the best, so that no temperature, however small, overflows: the best is 0, the others at most that.
 void Sampler::Values(const float* logits, int64_t begin, int64_t count, float* values) const {
-  const double best = logits[best_token_];
-  for (int64_t i = 0; i < count; ++i) {
-    values[i] = static_cast<float>((logits[begin + i] - best) / options_.temperature);
-  }
+  ValuesOf(logits + begin, count, logits[best_token_], options_.temperature, values);
 }
 
 // candidates_ = the k best.
@@ -166,12 +215,17 @@ void Sampler::CollectTopP(const float* logits) {
   float* const probabilities = scratch_.probabilities_.data();
   Values(logits, 0, vocab_size_, probabilities);
   Kernels().softmax(probabilities, vocab_size_);
-  // All tokens less probable than this sum up to less than what the set leaves out: none of them is in it. A quarter
-  // of it covers the rounding of the probabilities and their sum.
-  const float least = static_cast<float>((1 - options_.top_p) / static_cast<double>(vocab_size_) / 4);
+  // Sums of the probabilities that share a binary exponent: the set is among the tokens of the largest ones that reach
+  // top_p, with a little more for the rounding of sums in another order.
+  constexpr double kRounding = 1e-6;
+  double sums[256] = {};
+  const auto exponent_of = [&](int64_t token) { return std::bit_cast<uint32_t>(probabilities[token]) >> 23 & 0xff; };
+  for (int64_t token = 0; token < vocab_size_; ++token) sums[exponent_of(token)] += probabilities[token];
+  uint32_t least = 255;
+  for (double sum = sums[least]; least > 0 && sum < options_.top_p + kRounding; sum += sums[least]) --least;
   kept.clear();
   for (int64_t token = 0; token < vocab_size_; ++token) {
-    if (probabilities[token] > least) kept.push_back({0, static_cast<int32_t>(token)});
+    if (exponent_of(token) >= least) kept.push_back({0, static_cast<int32_t>(token)});
   }
   for (Candidate& c : kept) Values(logits, c.token, 1, &c.value);
   // Sorted as far as needed: the set is small beside what might be in it.
@@ -208,21 +262,21 @@ void Sampler::KeepTopP() {
 // Most tokens of a large vocabulary cannot win with the noise that their first random word bounds: logarithms are for
 // the few others.
 int32_t Sampler::DrawFromAll(const float* logits, const DrawKey& key) const {
+  static const BlockBounds bounds_of_block = FastestBlockBounds();
   const int32_t best = static_cast<int32_t>(best_token_);
+  const BlockRequest request{.key = key, .best = logits[best], .temperature = options_.temperature};
   Winner winner{best, Gumbel(key, best)};
-  float values[kBlock], bounds[kBlock];
-  uint32_t words[kBlock];
+  float values[kBlock], bounds[kBlock], last[kBlock];
   for (int64_t begin = 0; begin < vocab_size_; begin += kBlock) {
     const int64_t count = std::min<int64_t>(kBlock, vocab_size_ - begin);
-    FirstWords(key, static_cast<uint32_t>(begin), words);
-    Values(logits, begin, count, values);
-    const float to_beat = static_cast<float>(winner.value);
-    bool any = false;
-    for (int64_t i = 0; i < count; ++i) {
-      bounds[i] = values[i] + NoiseBound(words[i]);
-      any |= bounds[i] > to_beat;
+    const float* block = logits + begin;
+    if (count < kBlock) {
+      // No token beyond the vocabulary wins.
+      std::fill_n(last, kBlock, -std::numeric_limits<float>::infinity());
+      block = std::copy_n(block, count, last) - count;
     }
-    if (!any) continue;
+    const float to_beat = static_cast<float>(winner.value);
+    if (!bounds_of_block(request, block, static_cast<uint32_t>(begin), to_beat, values, bounds)) continue;
     for (int64_t i = 0; i < count; ++i) {
       if (!(bounds[i] > to_beat) || values[i] < least_value_) continue;
       const int32_t token = static_cast<int32_t>(begin + i);
@@ -235,7 +289,10 @@ int32_t Sampler::DrawFromAll(const float* logits, const DrawKey& key) const {
 int32_t Sampler::DrawFromCandidates(const DrawKey& key) const {
   const int32_t best = static_cast<int32_t>(best_token_);
   Winner winner{best, Gumbel(key, best)};  // a candidate whatever the filters
-  for (const Candidate& c : scratch_.candidates_) winner.Take(c.token, c.value + Gumbel(key, c.token));
+  for (const Candidate& c : scratch_.candidates_) {
+    const float bound = c.value + NoiseBound(FirstWord(key, c.token));
+    if (bound > static_cast<float>(winner.value)) winner.Take(c.token, c.value + Gumbel(key, c.token));
+  }
   return winner.token;
 }
 
