@@ -199,11 +199,9 @@ bool HasForeignAttribute(const Value& value, std::string_view name) {
   return HasWord(kObjectAttributes, name) || HasHiddenAttribute(value, name);
 }
 
-bool TextArgument(Runtime& runtime, const Builtin* named, const Call& call, size_t i, std::string_view* text) {
+bool TextArgument(Runtime& runtime, const Call& call, size_t i, std::string_view* text) {
   if (!call.args[i].is_string()) {
-    runtime.TypeError(fmt::format("{}argument {} must be str, not {}",
-                                  named != nullptr ? std::string(named->name) + "() " : "", i + 1,
-                                  TypeName(call.args[i])));
+    runtime.TypeError(fmt::format("argument {} must be str, not {}", i + 1, TypeName(call.args[i])));
     return false;
   }
   *text = Text(call.args[i]);

@@ -31,7 +31,7 @@ std::span<const Builtin> LoopMethods();
 std::span<const Builtin> CyclerMethods();
 
 // Argument `i` as text. False (and failed) when it is no string.
-bool TextArgument(Runtime& runtime, const Builtin* named, const Call& call, size_t i, std::string_view* text);
+bool TextArgument(Runtime& runtime, const Call& call, size_t i, std::string_view* text);
 // Argument `i` as an integer, or `otherwise` when it is absent. False when failed.
 bool IntegerArgument(Runtime& runtime, const Call& call, size_t i, int64_t otherwise, int64_t* value);
 // The truth of argument `i`; false when it is absent.

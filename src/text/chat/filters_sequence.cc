@@ -257,7 +257,7 @@ Value GroupBy(Runtime& runtime, Call& call) {
 
 Value Attr(Runtime& runtime, Call& call) {
   std::string_view name;
-  if (!TextArgument(runtime, nullptr, call, 0, &name)) return Value::Failed();
+  if (!TextArgument(runtime, call, 0, &name)) return Value::Failed();
   if (call.self.is_undefined() && !HasForeignAttribute(call.self, name)) return runtime.FailUndefined(call.self);
   // Attributes only, never items.
   const Value attribute = runtime.PlainAttribute(call.self, name);

@@ -99,7 +99,7 @@ Value RaiseException(Runtime& runtime, Call& call) {
 
 Value StrftimeNow(Runtime& runtime, Call& call) {
   std::string_view format;
-  if (!TextArgument(runtime, nullptr, call, 0, &format)) return Value::Failed();
+  if (!TextArgument(runtime, call, 0, &format)) return Value::Failed();
   if (!runtime.StepBytes(format.size() * 4 * kPerCharacter)) return Value::Failed();
   return runtime.String(FormatTime(runtime.now(), format));
 }

@@ -62,7 +62,7 @@ Value Justify(Runtime& runtime, Call& call) {
   int64_t width = 0;
   std::string_view fill = " ";
   if (!IntegerArgument(runtime, call, 0, 0, &width)) return Value::Failed();
-  if (call.has(1) && !TextArgument(runtime, nullptr, call, 1, &fill)) return Value::Failed();
+  if (call.has(1) && !TextArgument(runtime, call, 1, &fill)) return Value::Failed();
   if (CountCharacters(fill) != 1) return runtime.TypeError("The fill character must be exactly one character long");
   const auto& text = call.self.as<StringObject>();
   const int64_t pad = std::max<int64_t>(0, width - text.length);
@@ -116,7 +116,7 @@ Value Replace(Runtime& runtime, Call& call) {
   if (!EscapeForMarkup(runtime, call)) return Value::Failed();
   std::string_view from, to;
   int64_t count = -1;
-  if (!TextArgument(runtime, nullptr, call, 0, &from) || !TextArgument(runtime, nullptr, call, 1, &to) ||
+  if (!TextArgument(runtime, call, 0, &from) || !TextArgument(runtime, call, 1, &to) ||
       !IntegerArgument(runtime, call, 2, -1, &count)) {
     return Value::Failed();
   }
@@ -145,14 +145,14 @@ Value Replace(Runtime& runtime, Call& call) {
 
 Value RemovePrefix(Runtime& runtime, Call& call) {
   std::string_view prefix, text = Text(call.self);
-  if (!TextArgument(runtime, nullptr, call, 0, &prefix)) return Value::Failed();
+  if (!TextArgument(runtime, call, 0, &prefix)) return Value::Failed();
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
   return runtime.String(std::string(text));
 }
 
 Value RemoveSuffix(Runtime& runtime, Call& call) {
   std::string_view suffix, text = Text(call.self);
-  if (!TextArgument(runtime, nullptr, call, 0, &suffix)) return Value::Failed();
+  if (!TextArgument(runtime, call, 0, &suffix)) return Value::Failed();
   if (text.ends_with(suffix)) text.remove_suffix(suffix.size());
   return runtime.String(std::string(text));
 }
@@ -287,8 +287,7 @@ Value MakeTranslation(Runtime& runtime, Call& call) {
     return result;
   }
   std::string_view from, to, removed;
-  if (!TextArgument(runtime, nullptr, call, 0, &from) || !TextArgument(runtime, nullptr, call, 1, &to))
-    return Value::Failed();
+  if (!TextArgument(runtime, call, 0, &from) || !TextArgument(runtime, call, 1, &to)) return Value::Failed();
   if (CountCharacters(from) != CountCharacters(to)) {
     return runtime.ValueError("the first two maketrans arguments must have equal length");
   }
@@ -296,7 +295,7 @@ Value MakeTranslation(Runtime& runtime, Call& call) {
     const Value key = Value::Int(NextCodePoint(from, &i));
     if (!runtime.SetKey(*table, key, Value::Int(NextCodePoint(to, &j)))) return Value::Failed();
   }
-  if (call.has(2) && !TextArgument(runtime, nullptr, call, 2, &removed)) return Value::Failed();
+  if (call.has(2) && !TextArgument(runtime, call, 2, &removed)) return Value::Failed();
   for (size_t i = 0; i < removed.size();) {
     if (!runtime.SetKey(*table, Value::Int(NextCodePoint(removed, &i)), Value::None())) return Value::Failed();
   }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ascii.h"
 #include "base/utf8.h"
 #include "text/tokenizer/base64.h"
 #include "text/tokenizer/bpe.h"
@@ -41,12 +42,6 @@ std::string ReplaceAll(std::string_view text, std::string_view from, std::string
   return out.append(text.substr(at));
 }
 
-std::string LowerAscii(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return lower;
-}
-
 class Writer {
  public:
   Writer(const GgufVocab& vocab, std::string_view what) : vocab_(vocab), what_(what) {}
@@ -75,7 +70,7 @@ class Writer {
   Status ChooseModel() {
     if (vocab_.model == "llama") {
       model_ = Model::kSentencePiece;
-      const std::string name = LowerAscii(vocab_.model_name);
+      const std::string name = AsciiLower(vocab_.model_name);
       is_phi3_ = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
       return Status();
     }

@@ -41,11 +41,11 @@ std::string_view TrimRight(std::string_view text) {
 // reference counts all of the content as the match's last character.
 uint32_t OriginAfter(Span match, std::string_view text, uint32_t origin_end, std::string_view content, size_t begin) {
   size_t last = match.end;
-  while (last > match.begin && (text[--last] & 0xC0) == 0x80) {
+  while (last > match.begin && IsUtf8Continuation(text[--last])) {
   }
   if (last < origin_end && !content.empty()) {
     size_t content_last = content.size();
-    while (content_last > 0 && (content[--content_last] & 0xC0) == 0x80) {
+    while (content_last > 0 && IsUtf8Continuation(content[--content_last])) {
     }
     return static_cast<uint32_t>(begin + content_last + 1);
   }
