@@ -24,8 +24,16 @@
 #endif
 #endif
 
-// Only targets with fused multiply-add; older processors run the scalar table.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+// kernels_neon_*.cc include this file too, for extensions that are no target of Highway's.
+#if !defined(NUNSPARK_TABLE)
+#define NUNSPARK_TABLE Table
+#define NUNSPARK_NEON_NAME "neon"
+#define NUNSPARK_ALL_TABLES
+#endif
+
+// Only targets with fused multiply-add; older processors run the scalar table. Vectors of a length that is not known
+// are not made use of.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 // What Highway calls AVX3_DL has VNNI.
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
@@ -74,21 +82,21 @@ constexpr KernelTable kTable {
 #elif HWY_TARGET == HWY_AVX3_DL
   .name = "avx512vnni",
 #else
-  .name = "neon",
+  .name = NUNSPARK_NEON_NAME,
 #endif
 #include "kernels/table_entries.inc"
 };
 
 }  // namespace
 
-const KernelTable& Table() { return kTable; }
+const KernelTable& NUNSPARK_TABLE() { return kTable; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace nunspark
 HWY_AFTER_NAMESPACE();
 #endif
 
-#if HWY_ONCE
+#if HWY_ONCE && defined(NUNSPARK_ALL_TABLES)
 namespace nunspark {
 
 std::vector<const KernelTable*> internal::VectorKernels() {
@@ -104,7 +112,12 @@ std::vector<const KernelTable*> internal::VectorKernels() {
   if ((supported & HWY_AVX2) != 0) tables.push_back(&N_AVX2::Table());
 #endif
 #if (HWY_TARGETS) & HWY_NEON
-  if ((supported & HWY_NEON) != 0) tables.push_back(&N_NEON::Table());
+  if ((supported & HWY_NEON) != 0) {
+    for (const KernelTable* table : {internal::NeonI8mmKernels(), internal::NeonDotprodKernels()}) {
+      if (table != nullptr) tables.push_back(table);
+    }
+    tables.push_back(&N_NEON::Table());
+  }
 #endif
   return tables;
 }

@@ -14,6 +14,10 @@ const KernelTable& ScalarKernels();
 // Highway's tables that this processor can run, best first.
 std::vector<const KernelTable*> VectorKernels();
 
+// On 64-bit Arm, where this processor has the extension; null otherwise.
+const KernelTable* NeonDotprodKernels();
+const KernelTable* NeonI8mmKernels();
+
 }  // namespace nunspark::internal
 
 #endif  // NUNSPARK_KERNELS_TABLES_H_
