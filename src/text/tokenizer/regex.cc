@@ -8,6 +8,7 @@
 #include <oniguruma.h>
 
 #include "base/ascii.h"
+#include "base/utf8.h"
 #include "text/tokenizer/valid_utf8.h"
 #include "text/unicode/unicode.h"
 
@@ -154,6 +155,36 @@ Ranges PropertyRanges(std::string_view name) {
 
 enum class Negated { kNo, kYes };
 
+// The other case of a letter whose pair came with Unicode 16, which the library's folding does not know; 0: none.
+uint32_t NewerOtherCase(uint32_t c) {
+  static constexpr uint32_t kPairs[][2] = {
+      {0x19B, 0xA7DC}, {0x264, 0xA7CB}, {0xA7CC, 0xA7CD}, {0xA7DA, 0xA7DB}, {0x1C89, 0x1C8A}};
+  for (const auto& pair : kPairs) {
+    if (c == pair[0] || c == pair[1]) return c == pair[0] ? pair[1] : pair[0];
+  }
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;  // Garay
+  return c >= 0x10D70 && c <= 0x10D85 ? c - 0x20 : 0;
+}
+
+bool Contains(const Ranges& ranges, uint32_t c) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [c](const CodePointRange& range) { return c >= range.first && c <= range.last; });
+}
+
+// Of the newer letters those whose other case the ranges have and whose own they have not.
+Ranges MissingCases(const Ranges& ranges) {
+  Ranges missing;
+  const auto look_at = [&](uint32_t c) {
+    if (!Contains(ranges, c) && Contains(ranges, NewerOtherCase(c))) missing.push_back({c, c});
+  };
+  for (const uint32_t c : {0x19B, 0x264, 0x1C89, 0x1C8A, 0xA7CB, 0xA7CC, 0xA7CD, 0xA7DA, 0xA7DB, 0xA7DC}) look_at(c);
+  for (uint32_t c = 0x10D50; c <= 0x10D65; ++c) {
+    look_at(c);
+    look_at(c + 0x20);
+  }
+  return missing;
+}
+
 // One pass over a pattern.
 class Rewriter {
  public:
@@ -171,6 +202,8 @@ class Rewriter {
       } else if (c == ']' && depth_ > 0) {
         --depth_;
         Copy(1);
+      } else if (depth_ == 0 && folds_case_ && NewerLetter()) {
+        continue;
       } else if (depth_ == 0 && pattern_.substr(at_, 3) == "(?#") {
         const size_t end = pattern_.find(')', at_);
         at_ = end == std::string_view::npos ? pattern_.size() : end + 1;
@@ -199,6 +232,17 @@ class Rewriter {
   void Copy(size_t bytes) {
     out_ += pattern_.substr(at_, bytes);
     at_ += bytes;
+  }
+
+  // A letter of the pattern whose other case the library does not know: both in a bracket.
+  bool NewerLetter() {
+    if (static_cast<uint8_t>(pattern_[at_]) < 0x80) return false;
+    const Utf8Char c = DecodeUtf8(pattern_, at_);
+    const uint32_t other = NewerOtherCase(c.code_point);
+    if (other == 0) return false;
+    out_ += Bracket({{c.code_point, c.code_point}, {other, other}}, Negated::kNo);
+    at_ += c.bytes;
+    return true;
   }
 
   void OpenBracket() {
@@ -296,6 +340,19 @@ class Rewriter {
   void Emit(const Ranges& ranges, Negated negated) {
     const std::string bracket = Bracket(ranges, negated);
     out_ += depth_ == 0 && folds_case_ ? fmt::format("(?-i:{})", bracket) : bracket;
+    if (depth_ == 0 || !folds_case_) return;
+    // Cases that the library would not fold, side by side with the class.
+    const Ranges missing = negated == Negated::kNo ? MissingCases(ranges) : MissingCasesOfComplement(ranges);
+    if (!missing.empty()) out_ += Bracket(missing, Negated::kNo);
+  }
+
+  static Ranges MissingCasesOfComplement(const Ranges& ranges) {
+    Ranges missing;
+    for (const CodePointRange& pair : MissingCases(ranges)) {
+      const uint32_t other = NewerOtherCase(pair.first);
+      missing.push_back({other, other});
+    }
+    return missing;
   }
 
   static std::string Bracket(const Ranges& ranges, Negated negated) {

@@ -43,6 +43,14 @@ TEST(Regex, PropertiesDoNotFoldCaseButBracketsDo) {
   EXPECT_EQ(MatchesOf(R"((?i:[\p{Lu}]))", "aB"), (Texts{"a", "B"}));
 }
 
+TEST(Regex, LettersOfUnicode16FoldTheirCase) {
+  EXPECT_EQ(MatchesOf(R"((?i)[\p{Lu}]+)", "\u019B\uA7DC1\U00010D70"), (Texts{"\u019B\uA7DC", "\U00010D70"}));
+  EXPECT_EQ(MatchesOf(R"((?i)[^\p{Lu}]+)", "\u019B\uA7DC1"), (Texts{"1"}));
+  EXPECT_EQ(MatchesOf(R"((?i)[\P{Lu}]+)", "\u019B\uA7DC1"), (Texts{"\u019B\uA7DC1"}));
+  EXPECT_EQ(MatchesOf("(?i:\u019B)", "\uA7DC\u019B"), (Texts{"\uA7DC", "\u019B"}));
+  EXPECT_EQ(MatchesOf(R"([\p{Lu}]+)", "\u019B\uA7DC"), (Texts{"\uA7DC"}));
+}
+
 TEST(Regex, EmptyMatchesDoNotFollowAMatch) {
   EXPECT_EQ(MatchesOf("x*", "abxxc").size(), 4u);  // before a, before b, xx, at the end
 }
