@@ -83,7 +83,7 @@ Result<bool> Charsmap::RewriteGraphemes(std::string_view text, WorkLimit& work, 
   const auto rewrite = [&](std::string_view unit) -> Result<bool> {
     const std::optional<Match> match = FindShortest(unit);
     if (!match.has_value()) return false;
-    RETURN_IF_ERROR(work.Spend(match->replacement.size()));
+    RETURN_IF_ERROR(work.Spend(kStepsPerReplacedByte * match->replacement.size()));
     out += match->replacement;
     changed = true;
     return true;

@@ -13,6 +13,9 @@
 
 namespace nunspark::text {
 
+// What a byte of a replacement costs of the work. The longest real one makes 33 bytes of 3.
+inline constexpr uint64_t kStepsPerReplacedByte = 4;
+
 class Charsmap {
  public:
   // `blob` as the files hold it: size of the trie, trie, zero-terminated replacements. `where` names it in errors.

@@ -64,7 +64,7 @@ Result<SpmNormalizer::Unit> SpmNormalizer::Next(std::string_view text, WorkLimit
   if (map_.has_value()) {
     const std::optional<Charsmap::Match> match = map_->FindLongest(text);
     if (match.has_value()) {
-      RETURN_IF_ERROR(work.Spend(match->replacement.size()));
+      RETURN_IF_ERROR(work.Spend(kStepsPerReplacedByte * match->replacement.size()));
       return Unit{match->replacement, match->bytes};
     }
   }
