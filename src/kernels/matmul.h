@@ -135,49 +135,42 @@ constexpr DecodedLayout DecodedLayoutOf(const WeightMatrix& w, int64_t rows) {
   return layout;
 }
 
-// Products of codes with rounded activations (matmul_codes.inc): the scratch of four outputs, in floats.
+// Products of codes with rounded activations: the scratch, in floats, of 4 outputs (matmul_codes.inc) or 16
+// (matmul_wide.inc).
 struct CodeLayout {
-  int64_t blocks;                                          // of 32 inputs, whole units
-  int64_t scales, offsets, second_scales, second_offsets;  // [blocks, 4]
-  int64_t codes;                                           // [4, blocks * 32] bytes
+  int64_t blocks;           // of 32 inputs, whole units
+  int64_t scales, offsets;  // [sixteens, outputs]
+  int64_t row;              // floats of a row of `rows`
+  int64_t rows;             // [outputs, scales and offsets, sixteens], before they are arranged
+  int64_t made;             // [outputs, inputs] bytes in their order
+  int64_t codes;            // the same as matmul_wide.inc arranges them; nothing for 4 outputs
   int64_t total;
 };
 
-constexpr CodeLayout CodeLayoutOf(int64_t units) {
+constexpr CodeLayout CodeLayoutOf(int64_t units, int64_t outs) {
   CodeLayout layout{};
   layout.blocks = units * 4;
-  const int64_t array = AlignUp(layout.blocks, 16) * 4 + 16;
-  layout.offsets = array;
-  layout.second_scales = 2 * array;
-  layout.second_offsets = 3 * array;
-  layout.codes = 4 * array;
-  layout.total = layout.codes + units * 128;
-  return layout;
-}
-
-// The same of sixteen outputs (matmul_wide.inc).
-struct WideLayout {
-  int64_t scales, offsets, second_scales, second_offsets;  // [blocks, 16]
-  int64_t codes;                                           // [16, inputs] bytes, arranged
-  int64_t made;                                            // the same in their order
-  int64_t total;
-};
-
-constexpr WideLayout WideLayoutOf(int64_t units) {
-  WideLayout layout{};
-  const int64_t array = units * 4 * 16;
-  layout.offsets = array;
-  layout.second_scales = 2 * array;
-  layout.second_offsets = 3 * array;
-  layout.codes = 4 * array;
-  layout.made = layout.codes + units * 512;
-  layout.total = layout.made + units * 512;
+  // Vectors of sixteen may go beyond the last one.
+  layout.row = units * 8 + 16;
+  layout.offsets = layout.row * outs;
+  layout.rows = 2 * layout.row * outs;
+  layout.made = layout.rows + 2 * layout.row * outs;
+  layout.codes = layout.made + units * 32 * outs;
+  layout.total = layout.codes + (outs == 16 ? units * 32 * outs : 0);
   return layout;
 }
 
 // Rows of x that pass the same weights before the next ones are read: as many as stay in the second-level cache.
-constexpr int64_t CodeRowBlock(int64_t row_bytes) {
+constexpr int64_t WideRowBlock(int64_t row_bytes) {
   return std::clamp<int64_t>((int64_t{512} << 10) / row_bytes / 4 * 4, 4, 256);
+}
+// The same of rows that are prepared for tiles of four outputs, which takes their memory again and more.
+constexpr int64_t CodeRowBlock(int64_t row_bytes) {
+  return std::clamp<int64_t>((int64_t{128} << 10) / row_bytes / 4 * 4, 4, 64);
+}
+// Floats of those, behind CodeLayout::total.
+constexpr int64_t PreparedFloats(int64_t units, int64_t rows) {
+  return units * (256 + 192) / 4 * std::min(rows, CodeRowBlock(units * 128));
 }
 
 }  // namespace nunspark::internal
