@@ -12,9 +12,6 @@
 namespace nunspark {
 namespace {
 
-// Outputs are handed to threads in multiples of this many (a cache line of floats).
-constexpr int64_t kOutputGrain = 16;
-
 // Rows of activations that one thread rounds at least: fewer are done before another thread would have begun.
 constexpr int64_t kRoundGrain = 4;
 
@@ -260,16 +257,22 @@ void Model::Project(std::initializer_list<Product> products, const Lease& lease,
       begin -= jobs_of_product;
       end -= jobs_of_product;
       if (first >= last) continue;
-      const WeightMatrix w = MatrixOf(weight, lease);
-      const FloatVector bias = BiasOf(weight, lease);
-      if (Rounds(weight)) {
-        kernels_.matmul_codes(w, bias, numerics_, in.rounded, in.rows, first, last, product.y, w.rows,
-                              scratch_->thread(thread));
-      } else {
-        kernels_.matmul(w, bias, in.x, w.cols, in.rows, first, last, product.y, w.rows, scratch_->thread(thread));
-      }
+      MultiplyRange(weight, lease, in, first, last, product.y, thread);
     }
   });
+}
+
+// Outputs [begin, end) of one product.
+void Model::MultiplyRange(const WeightUse& weight, const Lease& lease, const Input& in, int64_t begin, int64_t end,
+                          float* y, int thread) const {
+  const WeightMatrix w = MatrixOf(weight, lease);
+  const FloatVector bias = BiasOf(weight, lease);
+  float* const scratch = scratch_->thread(thread);
+  if (Rounds(weight)) {
+    kernels_.matmul_codes(w, bias, numerics_, in.rounded, in.rows, begin, end, y, w.rows, scratch);
+  } else {
+    kernels_.matmul(w, bias, in.x, w.cols, in.rows, begin, end, y, w.rows, scratch);
+  }
 }
 
 // Once for all products of an input.

@@ -79,7 +79,9 @@ class Model {
   void Route(const LayerPlan& plan, const Lease& core, Input& in);
   void ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows);
   void GroupByExpert(const LayerPlan& plan, int64_t rows);
-  void RunExpert(const LayerPlan& plan, const Lease& expert, Input& in);
+  void RunExperts(const LayerPlan& plan, std::span<const Lease> experts, Input& in);
+  void GatherRows(const LayerPlan& plan, std::span<const Lease> experts, Input& in);
+  void ActivateRows(const LayerPlan& plan, const Lease& core, int64_t rows, int64_t width, const WeightUse& down);
   void Combine(int64_t rows, float* out);
   void AddPerLayerInput(const LayerPlan& plan, const Lease& core, int64_t rows, float* x);
 
@@ -90,6 +92,8 @@ class Model {
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
   void NormRows(const FloatVector& weight, int64_t size, double epsilon, const float* x, int64_t rows, float* out);
   void Project(std::initializer_list<Product> products, const Lease& lease, Input& in);
+  void MultiplyRange(const WeightUse& weight, const Lease& lease, const Input& in, int64_t begin, int64_t end, float* y,
+                     int thread) const;
   void RoundRows(Input& in, int64_t cols);
   // Whether the weight's inputs enter rounded.
   bool Rounds(const WeightUse& weight) const { return numerics_ != Numerics::kF32 && HasCodes(weight.format); }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/align.h"
 #include "base/check.h"
 #include "base/math.h"
 #include "models/model.h"
@@ -102,11 +103,19 @@ Status Model::FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
   std::vector<PieceId>& wanted = s.routing.wanted;
   weights.Announce(plan.index, wanted);
-  // Experts run as they become available; every (row, rank) has its own output, so the order leaves no trace.
+  // Experts run as they become available, those that are in memory together where there is room for the rows of all;
+  // every (row, rank) has its own output, so the order leaves no trace.
+  const bool together = in.rows * hparams().experts_per_token <= max_rows_;
+  std::vector<Lease>& ready = s.routing.ready;
   while (!wanted.empty()) {
-    ASSIGN_OR_RETURN(const Lease expert, weights.AcquireAny(wanted));
-    RunExpert(plan, expert, in);
-    wanted.erase(std::find(wanted.begin(), wanted.end(), expert.piece()));
+    ASSIGN_OR_RETURN(Lease expert, weights.AcquireAny(wanted));
+    while (expert.held()) {
+      wanted.erase(std::find(wanted.begin(), wanted.end(), expert.piece()));
+      ready.push_back(std::move(expert));
+      expert = together ? weights.AcquireReady(wanted) : Lease();
+    }
+    RunExperts(plan, ready, in);
+    ready.clear();
   }
   Combine(in.rows, s.branch);
   return Status();
@@ -176,36 +185,83 @@ void Model::GroupByExpert(const LayerPlan& plan, int64_t rows) {
   routing.starts[static_cast<size_t>(h.experts)] = static_cast<int32_t>(slots);
 }
 
-// Runs one expert over its rows: gather, gate and up, down, scatter into s.parts.
-void Model::RunExpert(const LayerPlan& plan, const Lease& expert, Input& in) {
+// The rows of some experts, one expert's after the other's, to s.gathered or s.gathered_rounded or both.
+void Model::GatherRows(const LayerPlan& plan, std::span<const Lease> experts, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
-  const size_t e = static_cast<size_t>(expert.piece() - plan.first_expert);
-  const int32_t* const slots = s.routing.slots.data() + s.routing.starts[e];
-  const int64_t count = s.routing.starts[e + 1] - s.routing.starts[e];
+  const bool gate = Rounds(plan.expert_gate), up = Rounds(plan.expert_up);
+  const bool rounded = gate || up, floats = !gate || !up;
+  // Rounded once for all experts.
+  if (rounded) RoundRows(in, h.model_dim);
+  const int64_t bytes = rounded ? LayoutOfRoundedRow(h.model_dim, numerics_).bytes : 0;
+  int64_t at = 0;
+  for (const Lease& expert : experts) {
+    for (const int32_t slot : s.routing.SlotsOf(expert.piece() - plan.first_expert)) {
+      const int64_t row = slot / h.experts_per_token;
+      if (rounded) std::copy_n(in.rounded + row * bytes, bytes, s.gathered_rounded + at * bytes);
+      if (floats) std::copy_n(in.x + row * h.model_dim, h.model_dim, s.gathered + at * h.model_dim);
+      ++at;
+    }
+  }
+}
 
-  Input rows{.x = s.gathered, .rows = count, .rounded = s.gathered_rounded};
-  const bool rounded_gate = Rounds(plan.expert_gate), rounded_up = Rounds(plan.expert_up);
-  if (rounded_gate || rounded_up) {
-    // Rounded once for all experts.
-    RoundRows(in, h.model_dim);
-    rows.is_rounded = true;
-    const int64_t bytes = LayoutOfRoundedRow(h.model_dim, numerics_).bytes;
-    for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(in.rounded + slots[i] / h.experts_per_token * bytes, bytes, s.gathered_rounded + i * bytes);
-    }
+// s.gate [rows, width] = activation(s.gate, s.up), and the same rounded into s.gathered_rounded where `down` wants it.
+void Model::ActivateRows(const LayerPlan& plan, const Lease& core, int64_t rows, int64_t width, const WeightUse& down) {
+  Activate(plan, core, rows * width);
+  Input activated{.x = scratch_->gate, .rows = rows, .rounded = scratch_->gathered_rounded};
+  if (Rounds(down)) RoundRows(activated, width);
+}
+
+// Runs some experts over their rows: gather, gate and up, down, scatter into s.parts. REQUIRES: one expert, or room for
+// the rows of all.
+void Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, Input& in) {
+  Scratch& s = *scratch_;
+  const HParams& h = hparams();
+  GatherRows(plan, experts, in);
+
+  // Calls product(expert, first row, rows, matrix, begin, end, thread) for all outputs of `matrices` matrices of each
+  // expert, as one job.
+  const auto run = [&](int64_t matrices, int64_t outputs, const auto& product) {
+    const int64_t grains = CeilDiv(outputs, kOutputGrain), count = static_cast<int64_t>(experts.size()) * matrices;
+    pool_.ParallelFor(count * grains, 1, [&](int64_t begin, int64_t end, int thread) {
+      int64_t first_row = 0;
+      for (size_t e = 0; e < experts.size(); ++e) {
+        const auto rows = static_cast<int64_t>(s.routing.SlotsOf(experts[e].piece() - plan.first_expert).size());
+        for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+          const int64_t offset = (static_cast<int64_t>(e) * matrices + matrix) * grains;
+          const int64_t first = std::max(begin - offset, int64_t{0}) * kOutputGrain;
+          const int64_t last = std::min((end - offset) * kOutputGrain, outputs);
+          if (first < last) product(experts[e], first_row, rows, matrix, first, last, thread);
+        }
+        first_row += rows;
+      }
+    });
+  };
+  const auto input_of = [&](const float* x, int64_t width, int64_t first_row, int64_t rows) {
+    const int64_t bytes = numerics_ == Numerics::kF32 ? 0 : LayoutOfRoundedRow(width, numerics_).bytes;
+    return Input{.x = x + first_row * width, .rows = rows, .rounded = s.gathered_rounded + first_row * bytes};
+  };
+  const int64_t dim = h.model_dim, width = h.expert_ffn_dim;
+  run(2, width,
+      [&](const Lease& expert, int64_t row, int64_t rows, int64_t matrix, int64_t begin, int64_t end, int thread) {
+        const WeightUse& weight = matrix == 0 ? plan.expert_gate : plan.expert_up;
+        float* const y = (matrix == 0 ? s.gate : s.up) + row * width;
+        MultiplyRange(weight, expert, input_of(s.gathered, dim, row, rows), begin, end, y, thread);
+      });
+  int64_t total = 0;
+  for (const Lease& expert : experts) {
+    total += static_cast<int64_t>(s.routing.SlotsOf(expert.piece() - plan.first_expert).size());
   }
-  if (!rounded_gate || !rounded_up) {
-    for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(in.x + slots[i] / h.experts_per_token * h.model_dim, h.model_dim, s.gathered + i * h.model_dim);
+  ActivateRows(plan, experts.front(), total, width, plan.expert_down);
+  run(1, dim, [&](const Lease& expert, int64_t row, int64_t rows, int64_t, int64_t begin, int64_t end, int thread) {
+    const Input activated = input_of(s.gate, width, row, rows);
+    MultiplyRange(plan.expert_down, expert, activated, begin, end, s.gathered + row * dim, thread);
+  });
+  int64_t at = 0;
+  for (const Lease& expert : experts) {
+    for (const int32_t slot : s.routing.SlotsOf(expert.piece() - plan.first_expert)) {
+      std::copy_n(s.gathered + at++ * dim, dim, s.parts + int64_t{slot} * dim);
     }
-  }
-  Project({{plan.expert_gate, s.gate}, {plan.expert_up, s.up}}, expert, rows);
-  Activate(plan, expert, count * h.expert_ffn_dim);
-  Input activated{.x = s.gate, .rows = count, .rounded = s.gathered_rounded};
-  Project({{plan.expert_down, s.gathered}}, expert, activated);
-  for (int64_t i = 0; i < count; ++i) {
-    std::copy_n(s.gathered + i * h.model_dim, h.model_dim, s.parts + int64_t{slots[i]} * h.model_dim);
   }
 }
 

@@ -3,6 +3,7 @@
 #define NUNSPARK_MODELS_MODEL_SCRATCH_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/mapped_memory.h"
@@ -13,6 +14,9 @@ namespace nunspark {
 
 // Rows whose logits are computed together: the head is read once for them, and their logits fit in a few MB.
 inline constexpr int32_t kHeadRows = 8;
+
+// Outputs are handed to threads in multiples of this many (a cache line of floats).
+inline constexpr int64_t kOutputGrain = 16;
 
 // The rows that enter products, and where their rounded form goes when it is first needed. Rounding another input into
 // the same memory ends the life of this one.
@@ -63,6 +67,12 @@ struct Model::Scratch {
     std::vector<int32_t> starts;   // [experts + 1]
     std::vector<int32_t> slots;    // [rows * k]
     std::vector<PieceId> wanted;   // pieces of the layer that still have to run
+    std::vector<Lease> ready;      // those that run together
+
+    std::span<const int32_t> SlotsOf(int32_t expert) const {
+      const size_t begin = static_cast<size_t>(starts[static_cast<size_t>(expert)]);
+      return {slots.data() + begin, static_cast<size_t>(starts[static_cast<size_t>(expert) + 1]) - begin};
+    }
   };
   Routing routing;
 

@@ -53,6 +53,9 @@ class WeightSource {
   // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first. Lease::piece says which.
   virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces) = 0;
 
+  // Leases one of `pieces` that is in memory, without waiting. Holds nothing when none is.
+  virtual Lease AcquireReady(std::span<const PieceId> pieces) = 0;
+
   // Decoded rows of a table (PieceKind::kEmbed, kRowTable), out [rows.size(), its width]. REQUIRES: rows within it.
   virtual Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) = 0;
 

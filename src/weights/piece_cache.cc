@@ -62,6 +62,7 @@ class Cache final : public PieceCache {
 
   Result<Lease> Acquire(PieceId piece) override { return Obtain(std::span(&piece, 1)); }
   Result<Lease> AcquireAny(std::span<const PieceId> pieces) override { return Obtain(pieces); }
+  Lease AcquireReady(std::span<const PieceId> pieces) override;
   void Announce(int layer, std::span<const PieceId> pieces) override;
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
@@ -284,6 +285,17 @@ Result<Lease> Cache::Obtain(std::span<const PieceId> wanted) {
       SettleExpert(id);
     }
   }
+}
+
+Lease Cache::AcquireReady(std::span<const PieceId> pieces) {
+  std::unique_lock lock(mutex_);
+  const PieceId id = FirstResident(pieces);
+  if (id < 0) return Lease();
+  Lease lease = Take(id);
+  const bool kick = std::exchange(kick_, false);
+  lock.unlock();
+  if (kick) driver_->Kick();
+  return lease;
 }
 
 PieceId Cache::FirstResident(std::span<const PieceId> wanted) const {

@@ -29,6 +29,9 @@ class ResidentSource final : public WeightSource {
     CHECK(!pieces.empty());
     return Acquire(pieces.front());
   }
+  Lease AcquireReady(std::span<const PieceId> pieces) override {
+    return pieces.empty() ? Lease() : *Acquire(pieces.front());
+  }
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override {
     DecodeTableRows(layout_, index_, table, base_[static_cast<size_t>(table)], rows, out);
     return Status();
