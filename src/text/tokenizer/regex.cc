@@ -460,9 +460,12 @@ Status Regex::FindMatches(std::string_view text, Span piece, WorkLimit& work, st
     unsigned long backtracking = kFreeBacktracking;
     int found = search(from, backtracking);
     while (found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER) {
+      // A step of nested repeats may be a thousand times dearer than another.
+      const double before = ThreadSeconds();
       backtracking *= kBacktrackingFactor;
       if (!work.Spend(backtracking).ok()) break;
       found = search(from, backtracking);
+      RETURN_IF_ERROR(work.SpendSeconds(ThreadSeconds() - before));
     }
     if (found == ONIG_MISMATCH) break;
     if (found < 0) {

@@ -75,6 +75,17 @@ TEST(Regex, EndlessBacktrackingIsAnError) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
 }
 
+// Steps of nested repeats are so dear that counting them bounds nothing: here processor time does.
+TEST(Regex, NestedRepeatsEnd) {
+  const Result<Regex> regex = Regex::Compile("((((a{1,1000}){1,1000}){1,1000}){1,1000})b", "test");
+  ASSERT_TRUE(regex.ok());
+  const std::string text(100'000, 'a');
+  std::vector<Span> matches;
+  WorkLimit work(text.size());
+  const Status status = regex->FindMatches(text, {0, static_cast<uint32_t>(text.size())}, work, matches);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+}
+
 TEST(Regex, BacktrackingOfAllSearchesCountsTogether) {
   const Result<Regex> regex = Regex::Compile("x|(?:a|aa)+c", "test");
   ASSERT_TRUE(regex.ok());
