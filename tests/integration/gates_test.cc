@@ -148,6 +148,17 @@ TEST_P(Gates, PromptChunksLeaveNoTrace) {
   }
 }
 
+// The default is what all other gates run with.
+TEST_P(Gates, TheOtherNumericsKeepThePromisesToo) {
+  for (const Numerics numerics : {Numerics::kF32, Numerics::kI8}) {
+    const Output base = RunModel(folder_, {.threads = 1, .numerics = numerics});
+    for (const int32_t chunk : {1, 7}) {
+      ExpectSame(RunModel(folder_, {.prefill_chunk = chunk, .threads = 3, .numerics = numerics}), base,
+                 "chunk " + std::to_string(chunk));
+    }
+  }
+}
+
 // Checklist items 8, 9, 12 (their folders are among the models) and 72.
 TEST_P(Gates, PackedGivesTheSameBitsAsUnpacked) {
   const TempFolder temp;
@@ -173,16 +184,21 @@ TEST_P(Gates, EveryInstructionSetGivesTheSameBits) {
   std::string ids;
   for (const int32_t id : PromptOf(Runner::Open(folder_, {.context = 128}).files->vocab_size()))
     ids += std::to_string(id) + ",";
-  for (const KernelTable* table : AvailableKernels()) {
-    const std::string out = temp.path() + "/" + table->name + ".safetensors";
-    std::string err;
-    ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ +
-                           " --prompt-ids " + ids + " --greedy " + std::to_string(kGreedySteps) + " --out " + out,
-                       nullptr, &err),
-              0)
-        << err;
-    EXPECT_TRUE(SameBits(ReadF32(out, "logits"), base_.prompt)) << table->name;
-    EXPECT_EQ(ReadI32(out, "greedy"), base_.greedy) << table->name;
+  for (const Numerics numerics : {Numerics::kF32, Numerics::kI16, Numerics::kI8}) {
+    const std::string name(NumericsName(numerics));
+    const Output base = numerics == kDefaultNumerics ? base_ : RunModel(folder_, {.threads = 1, .numerics = numerics});
+    for (const KernelTable* table : AvailableKernels()) {
+      const std::string out = temp.path() + "/" + table->name + name + ".safetensors";
+      std::string err;
+      ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ +
+                             " --numerics " + name + " --prompt-ids " + ids + " --greedy " +
+                             std::to_string(kGreedySteps) + " --out " + out,
+                         nullptr, &err),
+                0)
+          << err;
+      EXPECT_TRUE(SameBits(ReadF32(out, "logits"), base.prompt)) << table->name << " " << name;
+      EXPECT_EQ(ReadI32(out, "greedy"), base.greedy) << table->name << " " << name;
+    }
   }
   std::string err;
   EXPECT_EQ(RunShell(std::string("NUNSPARK_ISA=mmx ") + NUNSPARK_BINARY + " logits " + folder_ +
