@@ -68,8 +68,7 @@ int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   int64_t codes = 0;
   if (HasCodes(w.format)) {
     const int64_t units = (w.cols + 127) / 128;
-    codes = std::max(internal::CodeLayoutOf(units, 4).total + internal::PreparedFloats(units, rows),
-                     internal::CodeLayoutOf(units, 16).total);
+    codes = std::max(internal::CodeLayoutOf(units, 4).total, internal::CodeLayoutOf(units, 16).total);
   }
   if (internal::IsNative(w.format)) {
     return std::max(codes, internal::LayoutOf(w.format, w.cols, rows).total) + kToAlign;

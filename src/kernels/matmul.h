@@ -161,16 +161,8 @@ constexpr CodeLayout CodeLayoutOf(int64_t units, int64_t outs) {
 }
 
 // Rows of x that pass the same weights before the next ones are read: as many as stay in the second-level cache.
-constexpr int64_t WideRowBlock(int64_t row_bytes) {
-  return std::clamp<int64_t>((int64_t{512} << 10) / row_bytes / 4 * 4, 4, 256);
-}
-// The same of rows that are prepared for tiles of four outputs, which takes their memory again and more.
 constexpr int64_t CodeRowBlock(int64_t row_bytes) {
-  return std::clamp<int64_t>((int64_t{128} << 10) / row_bytes / 4 * 4, 4, 64);
-}
-// Floats of those, behind CodeLayout::total.
-constexpr int64_t PreparedFloats(int64_t units, int64_t rows) {
-  return units * (256 + 192) / 4 * std::min(rows, CodeRowBlock(units * 128));
+  return std::clamp<int64_t>((int64_t{768} << 10) / row_bytes / 4 * 4, 4, 256);
 }
 
 }  // namespace nunspark::internal

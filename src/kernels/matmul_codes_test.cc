@@ -62,13 +62,16 @@ TEST(RoundRow, EveryTableEqualsScalar) {
         for (const KernelTable* table : AvailableKernels()) {
           const RoundedRowLayout layout = LayoutOfRoundedRow(n, numerics);
           const std::vector<uint8_t> rounded = Round(*table, x, n, numerics);
-          EXPECT_EQ(std::memcmp(rounded.data(), expected.data(), static_cast<size_t>(layout.steps)), 0) << table->name;
-          const auto floats = [&](const std::vector<uint8_t>& row) {
-            std::vector<float> values(static_cast<size_t>((layout.half_sums - layout.steps) / 4 + layout.units * 4));
-            std::memcpy(values.data(), row.data() + layout.steps, values.size() * sizeof(float));
-            return values;
-          };
-          EXPECT_TRUE(SameBits(floats(rounded), floats(expected))) << table->name << " n " << n;
+          for (int64_t unit = 0; unit < layout.units; ++unit) {
+            const auto at = static_cast<size_t>(unit * layout.unit_bytes), codes = static_cast<size_t>(layout.steps);
+            EXPECT_EQ(std::memcmp(rounded.data() + at, expected.data() + at, codes), 0) << table->name;
+            const auto floats = [&](const std::vector<uint8_t>& row) {
+              std::vector<float> values(static_cast<size_t>(layout.unit_bytes - layout.steps) / sizeof(float));
+              std::memcpy(values.data(), row.data() + at + codes, values.size() * sizeof(float));
+              return values;
+            };
+            EXPECT_TRUE(SameBits(floats(rounded), floats(expected))) << table->name << " n " << n;
+          }
         }
       }
     }
@@ -82,13 +85,17 @@ TEST(RoundRow, GivesStepsTimesIntegersCloseToWhatItIsGiven) {
     const RoundedRowLayout layout = LayoutOfRoundedRow(kN, numerics);
     const std::vector<uint8_t> row = Round(*FindKernels("scalar"), x, kN, numerics);
     const auto code = [&](int64_t i, int64_t plane) {
-      const int64_t at = i / 128 * layout.unit_bytes + plane * 128 + i % 32 / 16 * 64 + i % 128 / 32 * 16 + i % 16;
-      return static_cast<int8_t>(row[static_cast<size_t>(at)]);
+      const int64_t unit = i / 128 * layout.unit_bytes + plane * 128 + i % 128 / 32 * 16;
+      const int8_t half = static_cast<int8_t>(row[static_cast<size_t>(unit + i % 32 / 16 * 64 + i % 16)]);
+      const int8_t pair = static_cast<int8_t>(row[static_cast<size_t>(unit + layout.pairs + i % 2 * 64 + i % 32 / 2)]);
+      EXPECT_EQ(half, pair);
+      return half;
     };
     const auto number = [&](int64_t array, int64_t block) {
-      float value;
-      std::memcpy(&value, row.data() + array + block * 4, sizeof value);
-      return value;
+      float values[4];
+      std::memcpy(values, row.data() + block / 4 * layout.unit_bytes + array + block % 4 * 16, sizeof values);
+      for (const float value : values) EXPECT_EQ(value, values[0]);
+      return values[0];
     };
     for (int64_t block = 0; block < layout.units * 4; ++block) {
       int64_t sum = 0, half_sum = 0;
@@ -221,7 +228,7 @@ TEST(MatMulCodes, SumsInTheDocumentedOrder) {
       for (int64_t block = 0; block < kCols / 32; ++block) {
         int64_t sum = 0;
         for (int64_t k = block * 32; k < block * 32 + 32; ++k) {
-          const int64_t at = k / 128 * 256 + k % 32 / 16 * 64 + k % 128 / 32 * 16 + k % 16;
+          const int64_t at = k / 128 * layout.unit_bytes + k % 32 / 16 * 64 + k % 128 / 32 * 16 + k % 16;
           const int q = static_cast<int8_t>(row[static_cast<size_t>(at)]) * 256 +
                         static_cast<int8_t>(row[static_cast<size_t>(at + 128)]);
           const int64_t bit = k * bits;
@@ -230,10 +237,11 @@ TEST(MatMulCodes, SumsInTheDocumentedOrder) {
           sum += int64_t{(pair >> (bit % 8)) & ((1 << bits) - 1)} * q;
         }
         const int64_t group = n * kCols / 64 + block / 2;
+        const uint8_t* const x_unit = row.data() + block / 4 * layout.unit_bytes;
         float& lane = lanes[block % 4];
-        lane =
-            std::fma(number(w.scales, group), number(row.data() + layout.steps, block) * static_cast<float>(sum), lane);
-        lane = std::fma(number(w.biases, group), number(row.data() + layout.sums, block), lane);
+        lane = std::fma(number(w.scales, group), number(x_unit + layout.steps, block % 4 * 4) * static_cast<float>(sum),
+                        lane);
+        lane = std::fma(number(w.biases, group), number(x_unit + layout.sums, block % 4 * 4), lane);
       }
       EXPECT_EQ(y[static_cast<size_t>(n)], (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])) << int{bits} << " " << n;
     }

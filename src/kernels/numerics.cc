@@ -50,14 +50,14 @@ bool HasCodes(const WeightFormat& format) {
 RoundedRowLayout LayoutOfRoundedRow(int64_t n, Numerics numerics) {
   DCHECK(numerics != Numerics::kF32);
   RoundedRowLayout layout{};
-  layout.units = (n + 127) / 128;
-  layout.unit_bytes = numerics == Numerics::kI16 ? 256 : 128;
-  const int64_t floats_bytes = (layout.units * 4 + 12) * 4;
-  layout.steps = layout.units * layout.unit_bytes;
-  layout.sums = layout.steps + floats_bytes;
-  layout.half_sums = layout.sums + floats_bytes;
+  layout.units = CeilDiv(n, 128);
+  layout.pairs = numerics == Numerics::kI16 ? 256 : 128;
+  layout.steps = 2 * layout.pairs;
+  layout.sums = layout.steps + 64;
+  layout.half_sums = layout.sums + 64;
+  layout.unit_bytes = layout.half_sums + 64;
   // An odd number of cache lines, so that rows do not all meet in the same sets of the cache.
-  layout.bytes = AlignUp(layout.half_sums + floats_bytes, 64) | 64;
+  layout.bytes = (layout.units * layout.unit_bytes) | 64;
   return layout;
 }
 

@@ -22,17 +22,18 @@ bool HasCodes(const WeightFormat& format);
 // 2^-100 count as zeros; one that holds an infinity or NaN has the step NaN. n is filled up to whole units of four
 // blocks with zeros. kI16 is stored as two planes of signed bytes: q = 256 * high + low.
 //
-//   codes      [units][planes, high before low][half of a block: 0, 1][block of the unit: 4][16] signed bytes
-//   steps      [blocks] f32     d
-//   sums       [blocks] f32     d * (sum of q)
-//   half_sums  [blocks] f32     d * (sum of q over the first sixteen)
+// A row is an array of units, each of which has, 64 bytes aligned if the row is:
 //
-// Blocks are rounded up to whole units; each array of floats has twelve more, so that sixteen can be read anywhere.
+//   codes      [planes, high before low][half of a block: 0, 1][block: 4][16] signed bytes
+//   pairs      the same bytes as [planes][parity of the element: even, odd][block: 4][16]
+//   steps      [block: 4][4] f32    d, four times over, as what it is multiplied with has it
+//   sums       [block: 4][4] f32    d * (sum of q)
+//   half_sums  [block: 4][4] f32    d * (sum of q over the first sixteen)
 struct RoundedRowLayout {
   int64_t units;
-  int64_t unit_bytes;  // of codes
-  int64_t steps, sums, half_sums;
-  int64_t bytes;  // of the row, a multiple of 64
+  int64_t unit_bytes;
+  int64_t pairs, steps, sums, half_sums;  // within a unit
+  int64_t bytes;                          // of the row, a multiple of 64
 };
 
 // REQUIRES: numerics is not kF32.
