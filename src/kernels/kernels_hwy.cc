@@ -18,7 +18,11 @@
 #if !defined(NUNSPARK_INLINE)
 #define NUNSPARK_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NUNSPARK_UNROLL  // takes minutes to build with sanitizers
+#else
 #define NUNSPARK_UNROLL _Pragma("clang loop unroll(full)")
+#endif
 #else
 #define NUNSPARK_UNROLL _Pragma("GCC unroll 16")
 #endif
