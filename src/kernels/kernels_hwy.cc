@@ -14,16 +14,18 @@
 #include "quant/small_floats.h"
 
 // Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
-// counts that must disappear.
+// counts that must disappear; but not with sanitizers, where building that takes many minutes.
 #if !defined(NUNSPARK_INLINE)
-#define NUNSPARK_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define NUNSPARK_UNROLL  // takes minutes to build with sanitizers
+#define NUNSPARK_INLINE inline
+#define NUNSPARK_UNROLL
 #else
+#define NUNSPARK_INLINE inline __attribute__((always_inline))
 #define NUNSPARK_UNROLL _Pragma("clang loop unroll(full)")
 #endif
 #else
+#define NUNSPARK_INLINE inline __attribute__((always_inline))
 #define NUNSPARK_UNROLL _Pragma("GCC unroll 16")
 #endif
 #endif
