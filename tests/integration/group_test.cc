@@ -234,7 +234,6 @@ TEST_F(GroupCalls, BadRequestsAreRefusedByTheirIndexBeforeAnythingRuns) {
 TEST_F(GroupCalls, KeysAndValuesOfAllSequencesAreInThePlan) {
   const Group one = Group::Open(folder_, {.max_sequences = 1});
   EXPECT_EQ(group_.engine->plan().kv, 4 * one.engine->plan().kv);
-  EXPECT_GT(group_.engine->plan().total, one.engine->plan().total);
   // Every sequence as long as the context allows, at once.
   for (SequenceRequest& request : requests_) {
     request.prompt.assign(kContext - 1, 7);
