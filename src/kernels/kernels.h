@@ -49,7 +49,7 @@ struct AttendParams {
 };
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx512", "avx512vnni", "neon"
+  const char* name;  // "scalar", "avx2", "avx512", "avx512vnni", "neon", "neon-dotprod", "neon-i8mm"
 
   // y[m][n] = sum_k x[m][k] * w[n][k] (+ bias[n]) for all m in [0, rows) and n in [begin, end).
   // x [rows, w.cols] with x_stride floats between rows, y [rows, w.rows] with y_stride. bias may be absent.
