@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "kernels/numerics.h"
 #include "nunspark/engine.h"
 #include "nunspark/options.h"
 #include "nunspark/status.h"
@@ -18,7 +19,7 @@ namespace nunspark::cli {
 struct EngineFlags {
   std::string budget = "auto";
   std::string kv = "f16";
-  std::string numerics = "i16";
+  std::string numerics{NumericsName(kDefaultNumerics)};
   std::string io = "auto";
   int threads = 0;
   int64_t prefill_chunk = 1024;
