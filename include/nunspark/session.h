@@ -32,6 +32,7 @@ struct GenerateResult {
   double decode_second_half_s = 0;  // from token ids.size() / 2 to the last
   int64_t prompt_bytes_read = 0;    // from the drive
   int64_t decode_bytes_read = 0;
+  int64_t decode_second_half_bytes_read = 0;
 };
 
 // Used by one thread at a time. Engine must outlive it.

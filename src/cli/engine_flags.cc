@@ -48,6 +48,8 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--warm-window", flags.warm_window, "layers prefetched ahead")->capture_default_str();
   verb.add_option("--io", flags.io, "how to read: auto, uring, pread")->capture_default_str();
   verb.add_flag("--no-direct-io", flags.no_direct_io, "read through the page cache");
+  verb.add_option("--io-trace", flags.io_trace, "write a line for each read request to this file")
+      ->group("Diagnostics");
 }
 
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
@@ -72,6 +74,7 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.prefetch = !flags.no_prefetch;
   options.warm_window = static_cast<int32_t>(flags.warm_window);
   options.direct_io = !flags.no_direct_io;
+  options.io_trace = flags.io_trace;
   return options;
 }
 

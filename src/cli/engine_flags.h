@@ -27,6 +27,7 @@ struct EngineFlags {
   bool no_prefetch = false;
   int64_t warm_window = 1;
   bool no_direct_io = false;
+  std::string io_trace;
 };
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags);

@@ -25,6 +25,7 @@ struct Figures {
   double decode_tokens_per_s = 0;
   double second_half_tokens_per_s = 0;
   double bytes_per_token = 0;
+  double second_half_bytes_per_token = 0;
   double stall_share = 0;
   double bandwidth_achieved = 0;  // while at least one read was in flight
   double bandwidth_probed = 0;    // 0: could not be probed
@@ -62,8 +63,10 @@ Figures Compute(const RunReport& r) {
   f.wall_s = r.result.prompt_s + r.result.decode_s;
   f.tokens_per_s = Ratio(tokens, f.wall_s);
   f.decode_tokens_per_s = Ratio(tokens - 1, r.result.decode_s);
-  f.second_half_tokens_per_s =
-      Ratio(tokens - 1 - static_cast<double>(r.result.ids.size() / 2), r.result.decode_second_half_s);
+  const double second_half_tokens = tokens - 1 - static_cast<double>(r.result.ids.size() / 2);
+  f.second_half_tokens_per_s = Ratio(second_half_tokens, r.result.decode_second_half_s);
+  f.second_half_bytes_per_token =
+      Ratio(static_cast<double>(r.result.decode_second_half_bytes_read), second_half_tokens);
   f.bytes_per_token = Ratio(static_cast<double>(r.result.decode_bytes_read), std::max(1.0, tokens - 1));
   f.stall_share = std::min(1.0, Ratio(static_cast<double>(cache.stall_us) / 1e6, f.wall_s));
   f.bandwidth_achieved = Ratio(static_cast<double>(cache.bytes_read()), static_cast<double>(cache.read_us) / 1e6);
@@ -186,6 +189,8 @@ std::string ReportJson(const RunReport& r) {
                                                    {"huge_pages_refused", r.pages.refusal}}},
                            {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
                                                {"bytes_per_token", f.bytes_per_token},
+                                               {"bytes_per_token_second_half", f.second_half_bytes_per_token},
+                                               {"decode_second_half_bytes", result.decode_second_half_bytes_read},
                                                {"stall_share", f.stall_share},
                                                {"bandwidth_achieved", f.bandwidth_achieved},
                                                {"bandwidth_probed", f.bandwidth_probed},

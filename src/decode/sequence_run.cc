@@ -47,7 +47,7 @@ SequenceRun::SequenceRun(int64_t prompt_tokens, const GenerateOptions& options, 
   result_.prompt_tokens = prompt_tokens;
   result_.finish_reason = FinishReason::kLength;
   result_.ids.reserve(reserved);
-  times_.reserve(reserved);
+  moments_.reserve(reserved);
 }
 
 void SequenceRun::Pick(const float* logits) {
@@ -57,11 +57,11 @@ void SequenceRun::Pick(const float* logits) {
 
 void SequenceRun::Keep(int64_t bytes_read) {
   const Clock::time_point now = Clock::now();
-  if (times_.empty()) {
+  if (moments_.empty()) {
     result_.prompt_s = result_.first_token_s = Seconds(now - start_);
     result_.prompt_bytes_read = bytes_read - bytes_at_start_;
   }
-  times_.push_back(now);
+  moments_.push_back({now, bytes_read});
   result_.ids.push_back(token_);
 }
 
@@ -78,13 +78,15 @@ bool SequenceRun::GoesOn(bool wanted) {
 }
 
 GenerateResult SequenceRun::Finish(int64_t bytes_read) {
-  if (times_.empty()) {
+  if (moments_.empty()) {
     result_.prompt_s = result_.first_token_s = Seconds(Clock::now() - start_);
     result_.prompt_bytes_read = bytes_read - bytes_at_start_;
   } else {
-    result_.decode_s = Seconds(times_.back() - times_.front());
-    result_.decode_second_half_s = Seconds(times_.back() - times_[times_.size() / 2]);
+    const Moment& middle = moments_[moments_.size() / 2];
+    result_.decode_s = Seconds(moments_.back().time - moments_.front().time);
+    result_.decode_second_half_s = Seconds(moments_.back().time - middle.time);
     result_.decode_bytes_read = bytes_read - bytes_at_start_ - result_.prompt_bytes_read;
+    result_.decode_second_half_bytes_read = bytes_read - middle.bytes_read;
   }
   return std::move(result_);
 }

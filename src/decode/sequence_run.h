@@ -66,7 +66,12 @@ class SequenceRun {
   int32_t token_ = -1;
   int64_t bytes_at_start_;
   Clock::time_point start_;
-  std::vector<Clock::time_point> times_;  // when each token was known
+  // When each token was known, and the drive's bytes until then.
+  struct Moment {
+    Clock::time_point time;
+    int64_t bytes_read = 0;
+  };
+  std::vector<Moment> moments_;
 };
 
 }  // namespace nunspark

@@ -15,6 +15,7 @@
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "io/read_queue.h"
+#include "io/read_trace.h"
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
 #include "models/model.h"
@@ -234,6 +235,9 @@ Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
   ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(plan_.index.paths(), io));
+  if (!options_.io_trace.empty()) {
+    ASSIGN_OR_RETURN(queue, TraceReads(std::move(queue), plan_.index.paths(), io, options_.io_trace));
+  }
   ASSIGN_OR_RETURN(cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue),
                                               {.prefetch = options_.prefetch, .warm_window = options_.warm_window}));
   ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));

@@ -1,18 +1,25 @@
 // How fast a drive delivers through each kind of read queue, and at what cost in processor time (column CPU).
 // BENCHMARK names: read/<queue>/<KiB of a request>/split:<KiB>/depth:<requests>. The file is 1 GiB in the temporary
 // folder (TMPDIR chooses the drive), its pages dropped from the cache before each buffered run.
+//
+// --replay TRACE [--last-bytes N] instead: the read list of a run (generate --io-trace), or its end, as fast as the
+// drive gives it.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <charconv>
+#include <cstdio>
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
 #include "io/read_queue.h"
+#include "io/read_trace.h"
 #include "io/test_folder.h"
 
 namespace nunspark {
@@ -78,11 +85,36 @@ void Register(std::string_view name, IoBackend backend, bool direct, int64_t req
       ->Unit(benchmark::kMillisecond);
 }
 
+int Replay(const std::string& path, int64_t last_bytes) {
+  const Result<ReadTrace> trace = LoadReadTrace(path);
+  const Result<ReplayResult> replay = trace.ok() ? ReplayReads(*trace, last_bytes) : trace.status();
+  if (!replay.ok()) {
+    std::fprintf(stderr, "Error: %s\n", replay.status().message().c_str());
+    return 1;
+  }
+  const double bytes = static_cast<double>(replay->bytes);
+  std::fputs(fmt::format("replay {}\t{:.4f}\tGB/s\nreplay requests\t{}\t1\nreplay bytes\t{}\tB\n"
+                         "replay time\t{:.6f}\ts\n",
+                         replay->queue, bytes / replay->seconds / 1e9, replay->requests, replay->bytes, replay->seconds)
+                 .c_str(),
+             stdout);
+  return 0;
+}
+
 }  // namespace
 }  // namespace nunspark
 
 int main(int argc, char** argv) {
   using namespace nunspark;
+  if (argc >= 3 && std::string_view(argv[1]) == "--replay") {
+    int64_t last_bytes = -1;
+    const std::string_view number = argc == 5 ? argv[4] : "";
+    const bool limited = argc == 5 && std::string_view(argv[3]) == "--last-bytes" &&
+                         std::from_chars(number.data(), number.data() + number.size(), last_bytes).ec == std::errc();
+    if (argc == 3 || limited) return Replay(argv[2], last_bytes);
+    std::fputs("usage: nunspark_io_bench --replay TRACE [--last-bytes N]\n", stderr);
+    return 2;
+  }
   for (const int64_t request : {64, 1024, 4096}) {
     Register("ring_direct", IoBackend::kUring, true, request, 512, 64);
     Register("ring_buffered", IoBackend::kUring, false, request, 512, 64);
