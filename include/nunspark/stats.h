@@ -10,7 +10,39 @@ namespace nunspark {
 struct KindStats {
   int64_t hits = 0;        // acquired while in memory
   int64_t misses = 0;      // acquired while absent or still loading on demand
+  int64_t coalesced = 0;   // of the misses: joined a read that was on its way as a prefetch
   int64_t bytes_read = 0;  // from the drive, alignment included
+};
+
+// Reads ahead of need, in pieces and in their bytes. Wasted: read, at least in part, and dropped unused.
+struct PrefetchStats {
+  int64_t issued = 0;
+  int64_t used = 0;
+  int64_t wasted = 0;
+  int64_t issued_bytes = 0;
+  int64_t used_bytes = 0;
+  int64_t wasted_bytes = 0;
+};
+
+// The same for one layer, its core and experts together.
+struct LayerStats {
+  int64_t hits = 0;
+  int64_t misses = 0;
+  int64_t coalesced = 0;
+  int64_t bytes_read = 0;
+  int64_t stall_us = 0;
+  int64_t prefetch_issued = 0;
+  int64_t prefetch_used = 0;
+  int64_t prefetch_wasted = 0;
+};
+
+// Forward passes of one kind.
+struct PassStats {
+  int64_t passes = 0;
+  int64_t rows = 0;
+  int64_t wall_us = 0;
+  int64_t stall_us = 0;  // of it, waiting for the drive; the rest is compute
+  int64_t bytes_read = 0;
 };
 
 // What is resident of a region of memory, and how much of that is in huge pages, by the kernel's count.
@@ -26,10 +58,12 @@ struct CacheStats {
   int64_t other_bytes_read = 0;  // embedding rows, norm and head
   int64_t resident_bytes = 0;    // pieces held inside the budget now
   int64_t resident_peak_bytes = 0;
-  int64_t prefetch_issued = 0;  // pieces
-  int64_t prefetch_used = 0;
-  int64_t stall_us = 0;  // forward pass waiting for the drive
-  int64_t read_us = 0;   // time with at least one read in flight
+  PrefetchStats core_prefetch;    // of cores and dense layers
+  PrefetchStats expert_prefetch;  // of experts, predicted
+  int64_t stall_us = 0;           // forward pass waiting for the drive
+  int64_t read_us = 0;            // time with at least one read in flight
+  PassStats decode;               // passes of one row
+  PassStats prompt;               // passes of several rows
 
   int64_t bytes_read() const { return dense.bytes_read + core.bytes_read + expert.bytes_read + other_bytes_read; }
 };

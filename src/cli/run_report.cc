@@ -154,7 +154,7 @@ std::string ReportText(const RunReport& r) {
        fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
   line("prefetched pieces",
-       fmt::format("{} issued, {} used", r.stats.cache.prefetch_issued, r.stats.cache.prefetch_used));
+       fmt::format("{} issued, {} used", r.stats.cache.core_prefetch.issued, r.stats.cache.core_prefetch.used));
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
@@ -198,8 +198,8 @@ std::string ReportJson(const RunReport& r) {
                            {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)},
                                                   {"core", KindJson(r.stats.cache.core)},
                                                   {"expert", KindJson(r.stats.cache.expert)},
-                                                  {"prefetch_issued", r.stats.cache.prefetch_issued},
-                                                  {"prefetch_used", r.stats.cache.prefetch_used}}},
+                                                  {"prefetch_issued", r.stats.cache.core_prefetch.issued},
+                                                  {"prefetch_used", r.stats.cache.core_prefetch.used}}},
                            {"bound", f.bound},
                            {"isa", r.isa},
                            {"threads", r.threads},

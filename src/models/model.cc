@@ -88,6 +88,7 @@ Status Model::Forward(const Batch& batch, WeightSource& weights, const LogitsSin
   RETURN_IF_ERROR(Embed(batch, weights, x));
   RETURN_IF_ERROR(Layers(0, static_cast<int32_t>(plans_.size()), batch, weights, x));
   RETURN_IF_ERROR(Head(batch, weights, x, sink));
+  weights.EndPass();
   for (const Row& row : batch.rows) batch.sequences[static_cast<size_t>(row.sequence)]->Commit(row.position + 1);
   return Status();
 }
@@ -137,6 +138,9 @@ Status Model::EmbedPerLayer(const Batch& batch, WeightSource& weights, const flo
 
 Status Model::Layers(int32_t begin, int32_t end, const Batch& batch, WeightSource& weights, float* x) {
   FillRope(batch);
+  const auto first = [](const Row& row) { return row.position == 0; };
+  weights.BeginPass({.rows = static_cast<int64_t>(batch.rows.size()),
+                     .starts_sequence = std::any_of(batch.rows.begin(), batch.rows.end(), first)});
   for (int32_t layer = begin; layer < end; ++layer) {
     if (batch.cancelled != nullptr && batch.cancelled->load(std::memory_order_relaxed))
       return CancelledError("cancelled");

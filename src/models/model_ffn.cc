@@ -1,6 +1,7 @@
 // Feed-forward networks: dense, experts, both side by side; and per-layer inputs.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/align.h"
 #include "base/check.h"
@@ -102,7 +103,7 @@ void Model::Activate(const LayerPlan& plan, const Lease& core, int64_t count) {
 Status Model::FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
   std::vector<PieceId>& wanted = s.routing.wanted;
-  weights.Announce(plan.index, wanted);
+  weights.Announce({.layer = plan.index, .pieces = wanted, .last_rows = s.routing.last_rows});
   // Experts run as they become available, those that are in memory together where there is room for the rows of all;
   // every (row, rank) has its own output, so the order leaves no trace.
   const bool together = in.rows * hparams().experts_per_token <= max_rows_;
@@ -183,6 +184,16 @@ void Model::GroupByExpert(const LayerPlan& plan, int64_t rows) {
   }
   for (size_t e = 0; e < static_cast<size_t>(h.experts); ++e) routing.starts[e] = routing.starts[e + 1];
   routing.starts[static_cast<size_t>(h.experts)] = static_cast<int32_t>(slots);
+
+  const auto last_row = [&](PieceId piece) {
+    return static_cast<int32_t>(routing.SlotsOf(piece - plan.first_expert).back() / h.experts_per_token);
+  };
+  if (rows > 1) {
+    std::sort(routing.wanted.begin(), routing.wanted.end(),
+              [&](PieceId a, PieceId b) { return std::pair(last_row(a), a) < std::pair(last_row(b), b); });
+  }
+  routing.last_rows.clear();
+  for (const PieceId piece : routing.wanted) routing.last_rows.push_back(last_row(piece));
 }
 
 // The rows of some experts, one expert's after the other's, to s.gathered or s.gathered_rounded or both.

@@ -62,12 +62,13 @@ struct Model::Scratch {
 
   // Routing of one layer's rows. Expert e's rows are slots[starts[e] .. starts[e + 1]); a slot is row * k + rank.
   struct Routing {
-    std::vector<int32_t> experts;  // [rows * k]
-    std::vector<float> weights;    // [rows * k]
-    std::vector<int32_t> starts;   // [experts + 1]
-    std::vector<int32_t> slots;    // [rows * k]
-    std::vector<PieceId> wanted;   // pieces of the layer that still have to run
-    std::vector<Lease> ready;      // those that run together
+    std::vector<int32_t> experts;    // [rows * k]
+    std::vector<float> weights;      // [rows * k]
+    std::vector<int32_t> starts;     // [experts + 1]
+    std::vector<int32_t> slots;      // [rows * k]
+    std::vector<PieceId> wanted;     // pieces of the layer that still have to run, by the last row that uses them
+    std::vector<int32_t> last_rows;  // [wanted] as announced
+    std::vector<Lease> ready;        // those that run together
 
     std::span<const int32_t> SlotsOf(int32_t expert) const {
       const size_t begin = static_cast<size_t>(starts[static_cast<size_t>(expert)]);

@@ -38,6 +38,20 @@ class Lease {
   const int64_t* part_offsets_ = nullptr;
 };
 
+struct PassInfo {
+  int64_t rows = 1;
+  bool starts_sequence = false;  // a row of it is the first of its sequence
+};
+
+// The experts that a layer's routing chose for the rows of a pass.
+struct RoutedExperts {
+  int32_t layer = 0;
+  // Distinct, and in the order of the last row that uses them: reads start in this order, and what the last rows used
+  // stays longest in memory.
+  std::span<const PieceId> pieces;
+  std::span<const int32_t> last_rows;  // [pieces] the last row of the pass that uses each
+};
+
 // Thread-safety: all calls from the one thread that runs the forward pass, except that leases may be released by any.
 class WeightSource {
  public:
@@ -46,9 +60,13 @@ class WeightSource {
   // Waits until the piece is in memory and leases it. Errors: the read's (file, offset, length, errno).
   virtual Result<Lease> Acquire(PieceId piece) = 0;
 
-  // Says which experts this layer's routing chose for the pass, before any of them is acquired: reads of missing ones
-  // start at once, as far as there is room.
-  virtual void Announce(int layer, std::span<const PieceId> pieces) = 0;
+  // Around a forward pass. A pass that fails is begun and not ended.
+  virtual void BeginPass(const PassInfo& pass) = 0;
+  virtual void EndPass() = 0;
+
+  // Says which experts a layer needs, before any of them is acquired: reads of missing ones start at once, as far as
+  // there is room.
+  virtual void Announce(const RoutedExperts& routed) = 0;
 
   // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first. Lease::piece says which.
   virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces) = 0;

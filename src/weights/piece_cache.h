@@ -3,11 +3,16 @@
 // Owns the slots (one anonymous mapping), the reader and its I/O thread. Implements WeightSource. Reads of one piece
 // coalesce; a failed read wakes every waiter with a status that names piece, file, offset, length and errno, and the
 // next acquire tries again. Never evicts a leased slot or one that is being filled. Demand goes before prefetch.
+//
+// A pass of several rows that touches more experts than there are slots does not throw away what is in memory: each
+// layer has a share of the slots, in which it keeps the experts that its last rows used; its other experts pass
+// through. So a prompt leaves about what a least-recently-used cache would hold had the tokens come one by one.
 #ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "io/read_queue.h"
 #include "models/model_layout.h"
@@ -34,6 +39,7 @@ class PieceCache : public WeightSource {
 
   // Counters since creation. Thread-safe.
   virtual CacheStats stats() const = 0;
+  virtual std::vector<LayerStats> layer_stats() const = 0;
   // "io_uring+O_DIRECT" and the reason for a fallback.
   virtual std::string io_description() const = 0;
   // Of the memory for weights. Takes milliseconds.

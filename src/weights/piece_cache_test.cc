@@ -22,103 +22,13 @@
 #include <gtest/gtest.h>
 
 #include "io/fault_queue_testing.h"
+#include "weights/cache_harness.h"
 #include "weights/fake_model.h"
 
 namespace nunspark {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A cache over a fake model. expert_slots and ring_slots say how much memory it gets.
-class Harness {
- public:
-  struct Options {
-    FakeModelOptions model = {};
-    int32_t expert_slots = 4;
-    int32_t pinned_cores = 100;  // at most the layers
-    PieceCacheOptions cache = {};
-    uint32_t shuffle_seed = 0;  // 0 = in order
-    std::optional<FaultPlan> faults = {};
-  };
-
-  explicit Harness(const Options& options) : model(options.model), control(std::make_shared<FakeQueueControl>(model)) {
-    if (options.shuffle_seed != 0) control->Shuffle(options.shuffle_seed);
-    plan.pinned_cores = std::min(options.pinned_cores, options.model.layers);
-    plan.ring_slots = plan.pinned_cores == options.model.layers ? 0 : 2;
-    for (int layer = 0; layer < options.model.layers; ++layer) {
-      const int64_t bytes = SlotBytes(model.layout.core[static_cast<size_t>(layer)]);
-      if (layer < plan.pinned_cores) {
-        plan.core_region_bytes += bytes;
-      } else {
-        plan.core_slot_bytes = std::max(plan.core_slot_bytes, bytes);
-      }
-    }
-    plan.core_region_bytes += plan.ring_slots * plan.core_slot_bytes;
-    plan.expert_slots = options.model.experts > 0 ? options.expert_slots : 0;
-    for (PieceId id = 0; id < model.index.size(); ++id) {
-      if (model.layout.pieces[static_cast<size_t>(id)].kind == PieceKind::kExpert) {
-        plan.expert_slot_bytes = std::max(plan.expert_slot_bytes, SlotBytes(id));
-      }
-    }
-    plan.expert_region_bytes = plan.expert_slots * plan.expert_slot_bytes;
-    plan.norm_head_bytes = SlotBytes(model.layout.norm_head);
-    plan.embed_bytes =
-        options.model.tied
-            ? SlotBytes(model.layout.embed)
-            : MakeMemoryPlan(model.layout, model.index, {.budget_bytes = 1 << 30}, {}).value().embed_bytes;
-    std::unique_ptr<ReadQueue> queue = std::make_unique<FakeReadQueue>(control);
-    if (options.faults) {
-      queue = std::make_unique<FaultQueue>(std::move(queue), model.index.paths(), *options.faults);
-    }
-    Result<std::unique_ptr<PieceCache>> created =
-        PieceCache::Create(model.layout, model.index, plan, std::move(queue), options.cache);
-    CHECK(created.ok());
-    cache = std::move(created).value();
-    opened_requests = control->SubmittedCount();
-  }
-
-  int64_t SlotBytes(PieceId id) const { return model.index.piece(id).slot_bytes; }
-  PieceId Core(int layer) const { return model.layout.core[static_cast<size_t>(layer)]; }
-  std::vector<PieceId> Experts(int layer, const std::vector<int>& experts) const {
-    std::vector<PieceId> ids;
-    for (const int expert : experts) ids.push_back(model.Expert(layer, expert));
-    return ids;
-  }
-
-  // Leases a piece, looks at it and lets go. True when it was a hit.
-  bool Touch(PieceId id) {
-    const CacheStats before = cache->stats();
-    const Result<Lease> lease = cache->Acquire(id);
-    EXPECT_TRUE(lease.ok());
-    EXPECT_TRUE(model.IsRight(*lease));
-    const CacheStats after = cache->stats();
-    const auto misses = [](const CacheStats& s) { return s.dense.misses + s.core.misses + s.expert.misses; };
-    return misses(after) == misses(before);
-  }
-
-  // Announces and uses all of `ids` as the forward pass does; returns the order in which they came.
-  std::vector<PieceId> Pass(int layer, std::vector<PieceId> ids) {
-    cache->Announce(layer, ids);
-    std::vector<PieceId> order;
-    while (!ids.empty()) {
-      const Result<Lease> lease = cache->AcquireAny(ids);
-      if (!lease.ok()) {
-        ADD_FAILURE() << lease.status().message();
-        return order;
-      }
-      EXPECT_TRUE(model.IsRight(*lease));
-      order.push_back(lease->piece());
-      EXPECT_EQ(std::erase(ids, lease->piece()), 1u);
-    }
-    return order;
-  }
-
-  FakeModel model;
-  MemoryPlan plan;
-  std::shared_ptr<FakeQueueControl> control;
-  std::unique_ptr<PieceCache> cache;
-  int64_t opened_requests = 0;
-};
 
 TEST(PieceCache, OpeningReadsOnlyNormAndHead) {
   Harness h({});
@@ -163,7 +73,7 @@ TEST(PieceCache, RingKeepsOrderWithoutPrefetch) {
     for (int layer = 0; layer < 6; ++layer) h.Touch(h.Core(layer));
   }
   const CacheStats stats = h.cache->stats();
-  EXPECT_EQ(stats.prefetch_issued, 0);
+  EXPECT_EQ(stats.core_prefetch.issued, 0);
   EXPECT_LE(stats.resident_peak_bytes, h.plan.core_region_bytes);
   EXPECT_EQ(stats.dense.hits + stats.dense.misses, 18);
   EXPECT_GE(stats.dense.hits, 4 + 2) << "pinned ones, and the ring keeps what is needed soonest";
@@ -183,7 +93,7 @@ TEST(PieceCache, PrefetchesTheNextCoreOfTheRing) {
     EXPECT_TRUE(h.Touch(h.Core(step % 6))) << step;
   }
   const CacheStats stats = h.cache->stats();
-  EXPECT_EQ(stats.prefetch_used, 19);
+  EXPECT_EQ(stats.core_prefetch.used, 19);
   EXPECT_LE(stats.resident_peak_bytes, h.plan.core_region_bytes);
 }
 
@@ -228,7 +138,7 @@ TEST(PieceCache, AcquireDuringAPrefetchJoinsItAndIsAMiss) {
   forward.join();
   const CacheStats stats = h.cache->stats();
   EXPECT_EQ(stats.dense.misses, 2);
-  EXPECT_EQ(stats.prefetch_used, 1);
+  EXPECT_EQ(stats.core_prefetch.used, 1);
   int64_t bytes = 0;
   for (const ReadRequest& request : h.control->Submitted()) bytes += is_core_1(request) ? request.bytes : 0;
   EXPECT_EQ(bytes, h.SlotBytes(h.Core(1))) << "nothing is read twice";
@@ -273,7 +183,7 @@ TEST(PieceCache, AnnouncedExpertsAreReadBeforeTheyAreAsked) {
   Harness h({.expert_slots = 4});
   h.control->Hold();
   const std::vector<PieceId> ids = h.Experts(0, {0, 1, 2});
-  h.cache->Announce(0, ids);
+  h.Announce(0, ids);
   h.control->AwaitSubmitted(h.opened_requests + 3);
   h.control->Release();
   h.Pass(0, ids);
@@ -288,7 +198,7 @@ TEST(PieceCache, GivesWhatIsInMemoryFirst) {
   h.Touch(h.model.Expert(0, 2));
   h.control->Hold();
   std::vector<PieceId> ids = h.Experts(0, {0, 2, 1, 3});
-  h.cache->Announce(0, ids);
+  h.Announce(0, ids);
   EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 2));
   std::erase(ids, h.model.Expert(0, 2));
   EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 3));
@@ -328,7 +238,7 @@ TEST(PieceCache, WavesGoOnWhileALeaseIsHeld) {
 
 TEST(PieceCache, AnnouncedExpertsNobodyCameForDoNotBlock) {
   Harness h({.model = {.experts = 8}, .expert_slots = 2});
-  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  h.Announce(0, h.Experts(0, {0, 1, 2, 3}));
   EXPECT_FALSE(h.Touch(h.model.Expert(0, 7)));
   EXPECT_FALSE(h.Touch(h.model.Expert(1, 7)));
   EXPECT_EQ(h.Pass(1, h.Experts(1, {0, 1, 2})).size(), 3u);
@@ -397,7 +307,7 @@ TEST(PieceCache, FailedReadOfAnAnnouncedExpertFailsThePassWhenItWasAnnouncedForI
   Harness h({});
   const std::vector<PieceId> ids = h.Experts(0, {0, 1});
   h.control->SetFault(FailFirst(h, ids[0], 1));
-  h.cache->Announce(0, ids);
+  h.Announce(0, ids);
   while (h.cache->stats().expert.bytes_read == 0) std::this_thread::yield();
   EXPECT_TRUE(h.cache->AcquireAny(std::span(&ids[1], 1)).ok());
   EXPECT_FALSE(h.cache->AcquireAny(std::span(&ids[0], 1)).ok());
@@ -426,7 +336,7 @@ TEST(PieceCache, FailureOfTheFirstReadsFailsCreation) {
 TEST(PieceCache, DestructorWaitsForReadsInFlight) {
   Harness h({});
   h.control->Hold();
-  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  h.Announce(0, h.Experts(0, {0, 1, 2, 3}));
   h.control->AwaitSubmitted(h.opened_requests + 1);
   std::thread release([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -443,7 +353,7 @@ TEST(PieceCache, DestructorStartsNothingWhenReadsFail) {
   Harness h({.expert_slots = 2});
   h.control->Hold();
   h.control->SetFault([](const ReadRequest&) { return IoError("EIO"); });
-  h.cache->Announce(0, h.Experts(0, {0, 1, 2, 3}));
+  h.Announce(0, h.Experts(0, {0, 1, 2, 3}));
   h.control->AwaitSubmitted(h.opened_requests + 2);
   // Both reads are with the queue, so only the destructor wakes the reader.
   std::thread release([&, wakes = h.control->Wakes()] {
@@ -566,7 +476,7 @@ TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
         for (int expert = 0; expert < 12; ++expert) {
           if (random() % 3 == 0) wanted.push_back(h.model.Expert(layer, expert));
         }
-        if (random() % 8 != 0) h.cache->Announce(layer, wanted);
+        if (random() % 8 != 0) h.Announce(layer, wanted);
         while (!wanted.empty()) {
           Result<Lease> lease = h.cache->AcquireAny(wanted);
           if (!lease.ok()) {
@@ -610,7 +520,7 @@ TEST(PieceCache, ManyThreadsAtOnce) {
         } else {
           const std::vector<PieceId> ids = {h.model.Expert(layer, static_cast<int>(random() % 8)),
                                             h.model.Expert(layer, static_cast<int>(random() % 8))};
-          if (thread == 0) h.cache->Announce(layer, ids);
+          if (thread == 0) h.Announce(layer, ids);
           const Result<Lease> lease = h.cache->AcquireAny(ids);
           ASSERT_TRUE(lease.ok() && h.model.IsRight(*lease));
         }

@@ -24,7 +24,9 @@ class ResidentSource final : public WeightSource {
     CHECK(piece >= 0 && piece < index_.size());
     return Lease(this, piece, base_[static_cast<size_t>(piece)], index_.piece(piece).part_offsets.data());
   }
-  void Announce(int /*layer*/, std::span<const PieceId> /*pieces*/) override {}
+  void BeginPass(const PassInfo& /*pass*/) override {}
+  void EndPass() override {}
+  void Announce(const RoutedExperts& /*routed*/) override {}
   Result<Lease> AcquireAny(std::span<const PieceId> pieces) override {
     CHECK(!pieces.empty());
     return Acquire(pieces.front());

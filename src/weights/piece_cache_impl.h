@@ -1,0 +1,170 @@
+// The piece cache's state, private to its three sources: piece_cache.cc (opening, leases), piece_cache_reads.cc (slots
+// and reads), piece_cache_prefetch.cc (what is read before it is asked for).
+#ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_IMPL_H_
+#define NUNSPARK_WEIGHTS_PIECE_CACHE_IMPL_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mapped_memory.h"
+#include "weights/embedding_rows.h"
+#include "weights/event_count.h"
+#include "weights/expert_slots.h"
+#include "weights/piece_cache.h"
+#include "weights/read_driver.h"
+
+namespace nunspark {
+
+class PieceCacheImpl final : public PieceCache {
+ public:
+  PieceCacheImpl(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
+                 const PieceCacheOptions& options)
+      : layout_(layout),
+        index_(index),
+        plan_(plan),
+        options_(options),
+        current_layer_(static_cast<int32_t>(layout.core.size()) - 1),
+        pieces_(layout.pieces.size()),
+        ring_(static_cast<size_t>(plan.ring_slots), PieceId{-1}),
+        experts_(plan.expert_slots),
+        layer_stats_(layout.core.size()) {}
+  ~PieceCacheImpl() override;
+
+  Status Open(std::unique_ptr<ReadQueue> queue);
+
+  void BeginPass(const PassInfo& pass) override;
+  void EndPass() override;
+  Result<Lease> Acquire(PieceId piece) override { return Obtain(std::span(&piece, 1)); }
+  Result<Lease> AcquireAny(std::span<const PieceId> pieces) override { return Obtain(pieces); }
+  Lease AcquireReady(std::span<const PieceId> pieces) override;
+  void Announce(const RoutedExperts& routed) override;
+  Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
+  CacheStats stats() const override;
+  std::vector<LayerStats> layer_stats() const override;
+  std::string io_description() const override;
+  PageUse page_use() const override { return memory_.page_use(); }
+
+ private:
+  // Where a piece lies when it is in memory.
+  enum class Home : uint8_t {
+    kOwn,      // memory of its own, for good: norm and head, a tied embedding, pinned cores
+    kRing,     // cores that pass through
+    kExpert,   // expert slots
+    kNowhere,  // an embedding whose rows are read on demand
+  };
+
+  enum class State : uint8_t { kAbsent, kFilling, kResident };
+
+  struct Piece {
+    Home home = Home::kNowhere;
+    State state = State::kAbsent;
+    bool announced = false;      // chosen by the router, not yet acquired: stays until then
+    bool demanded = false;       // read because it was asked for: its next acquire is a miss
+    bool prefetched = false;     // its read began as a prefetch; until the next acquire
+    bool error_pending = false;  // `error` has reached nobody yet
+    bool passes = false;         // an expert that later rows of the pass have outdated: replaced first
+    int32_t slot = -1;           // in the ring or among the expert slots
+    int32_t leases = 0;
+    int32_t waiters = 0;     // threads that wait for it
+    int64_t used_at = 0;     // an expert's last use, in rows since the start
+    uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
+    uint8_t* base = nullptr;
+    Status error;
+  };
+
+  void Unlease(PieceId id) override;
+
+  // All below REQUIRE mutex_ unless they say otherwise.
+  Result<Lease> Obtain(std::span<const PieceId> wanted);  // takes mutex_
+  PieceId FirstResident(std::span<const PieceId> wanted) const;
+  Status TakeFailure(std::span<const PieceId> wanted, uint64_t failures_before);
+  Lease Take(PieceId id);
+
+  bool StartWanted(std::span<const PieceId> wanted);
+  bool StartSome(std::span<const PieceId> wanted);
+  SlotList ReachOf(PieceId id) const;
+  bool StartRead(PieceId id, ReadPriority priority, SlotList reach);
+  void OnRead(int32_t job, const Status& status);  // takes mutex_; the I/O thread
+  void Fail(PieceId id, const Status& status);
+  void Evict(PieceId id);
+
+  void SettleExpert(PieceId id);
+  void DivideSlots();
+  void ApplyShare(const RoutedExperts& routed);
+  void PumpAnnounced();
+  bool ForgetAnnounced();
+
+  void PrefetchCores();
+  int32_t PickRingSlot(PieceId id, ReadPriority priority) const;
+  int32_t LayersUntil(int32_t from, PieceId id) const;
+
+  Piece& At(PieceId id) { return pieces_[static_cast<size_t>(id)]; }
+  const Piece& At(PieceId id) const { return pieces_[static_cast<size_t>(id)]; }
+  const PieceLayout& LayoutOf(PieceId id) const { return layout_.pieces[static_cast<size_t>(id)]; }
+  bool InBudget(PieceId id) const {
+    return LayoutOf(id).kind == PieceKind::kCore || LayoutOf(id).kind == PieceKind::kExpert;
+  }
+  KindStats* StatsOf(PieceId id);
+  LayerStats* LayerStatsOf(PieceId id);
+  CacheStats TotalStats() const;
+  void CountRead(PieceId id, int64_t bytes);
+  void CountPrefetch(PieceId id, int64_t PrefetchStats::*count, int64_t PrefetchStats::*bytes,
+                     int64_t LayerStats::*layer_count);
+  void AddResident(int64_t bytes);
+
+  const ModelLayout& layout_;
+  const PieceIndex& index_;
+  const MemoryPlan plan_;
+  const PieceCacheOptions options_;
+
+  mutable std::mutex mutex_;
+  EventCount changed_;  // a read has completed or a slot has become free
+  bool closing_ = false;
+  int32_t sleepers_ = 0;
+  int32_t starved_ = 0;  // those of them that wait for a slot: it must not go to a prefetch
+  bool kick_ = false;    // reads were queued: the driver wants to know, once the lock is free
+  uint64_t failures_ = 0;
+  int32_t current_layer_;  // of the core acquired last
+  std::vector<Piece> pieces_;
+  std::vector<PieceId> ring_;  // -1 = empty
+  ExpertSlots experts_;
+  std::vector<PieceId> announced_;  // the last announced set
+  size_t next_announced_ = 0;       // those before it have had their read started, as far as one was needed
+  std::vector<PieceId> outdated_;   // room for ApplyShare
+
+  // What each layer keeps of a pass of several rows, and how many slots beyond it its other experts pass through.
+  std::vector<int32_t> share_;       // [layers]
+  std::vector<int32_t> slots_held_;  // [layers]
+  int32_t window_ = 0;
+
+  PassInfo pass_;
+  int64_t pass_first_row_ = 0;  // of the running pass, in rows since the start
+  int64_t rows_begun_ = 0;
+  std::chrono::steady_clock::time_point pass_begun_at_;
+  PassStats pass_begin_;  // stall and bytes when it began
+
+  CacheStats stats_;
+  std::vector<LayerStats> layer_stats_;
+
+  MappedMemory memory_;
+  uint8_t* ring_base_ = nullptr;
+  uint8_t* expert_base_ = nullptr;
+  std::unique_ptr<ReadDriver> driver_;
+  // Tables whose rows are read on demand: the embedding unless it is tied, per-layer embeddings.
+  struct RowTable {
+    PieceId id = -1;
+    uint8_t* memory = nullptr;
+    int32_t first_job = 0;
+    std::unique_ptr<EmbeddingRows> rows;
+  };
+  std::vector<RowTable> tables_;
+};
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_WEIGHTS_PIECE_CACHE_IMPL_H_

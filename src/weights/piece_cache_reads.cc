@@ -1,0 +1,207 @@
+// Slots and reads of the piece cache.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "weights/layout_helpers.h"
+#include "weights/piece_cache_impl.h"
+
+namespace nunspark {
+
+// Whether a read of one of `wanted` is on its way after this; else no slot can be had at the moment.
+bool PieceCacheImpl::StartWanted(std::span<const PieceId> wanted) {
+  if (StartSome(wanted)) return true;
+  // Nothing passes through: one of the slots that others keep has to do.
+  for (const PieceId id : wanted) {
+    if (At(id).state == State::kAbsent && StartRead(id, ReadPriority::kDemand, SlotList::kStaged)) return true;
+  }
+  // Announced experts that nobody came for (a pass that ended early) must not hold the slots for ever.
+  return ForgetAnnounced() && StartSome(wanted);
+}
+
+bool PieceCacheImpl::StartSome(std::span<const PieceId> wanted) {
+  bool some = false;
+  for (const PieceId id : wanted) {
+    Piece& piece = At(id);
+    if (piece.state == State::kFilling) {
+      if (!std::exchange(piece.demanded, true)) driver_->Promote(id);
+      kick_ = true;
+      some = true;
+    } else if (piece.state == State::kAbsent) {
+      some = StartRead(id, ReadPriority::kDemand, ReachOf(id)) || some;
+    }
+  }
+  return some;
+}
+
+// Which slots the read of an expert may take: in a pass of several rows, once its layer has its share, only those
+// through which experts pass.
+SlotList PieceCacheImpl::ReachOf(PieceId id) const {
+  const Piece& piece = At(id);
+  if (piece.home != Home::kExpert || !piece.announced || pass_.rows == 1) return SlotList::kStaged;
+  const auto layer = static_cast<size_t>(LayoutOf(id).layer);
+  return slots_held_[layer] < share_[layer] + window_ ? SlotList::kStaged : SlotList::kPassed;
+}
+
+// False when no slot can be had.
+bool PieceCacheImpl::StartRead(PieceId id, ReadPriority priority, SlotList reach) {
+  Piece& piece = At(id);
+  const PieceExtents& extents = index_.piece(id);
+  if (piece.home == Home::kRing) {
+    const int32_t slot = PickRingSlot(id, priority);
+    if (slot < 0) return false;
+    PieceId& held = ring_[static_cast<size_t>(slot)];
+    if (held >= 0) Evict(held);
+    held = id;
+    piece.slot = slot;
+    piece.base = ring_base_ + slot * plan_.core_slot_bytes;
+  } else if (piece.home == Home::kExpert) {
+    const ExpertSlots::Taken taken = experts_.Take(id, reach);
+    if (taken.slot < 0) return false;
+    if (taken.evicted >= 0) Evict(taken.evicted);
+    piece.slot = taken.slot;
+    piece.base = expert_base_ + taken.slot * plan_.expert_slot_bytes;
+    ++slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
+  }
+  piece.state = State::kFilling;
+  piece.prefetched = priority == ReadPriority::kPrefetch;
+  piece.demanded = !piece.prefetched;
+  if (piece.prefetched) {
+    CountPrefetch(id, &PrefetchStats::issued, &PrefetchStats::issued_bytes, &LayerStats::prefetch_issued);
+  }
+  if (InBudget(id)) AddResident(extents.slot_bytes);
+  driver_->Start(id, extents.extents, piece.base, priority);
+  kick_ = true;
+  return true;
+}
+
+void PieceCacheImpl::OnRead(int32_t job, const Status& status) {
+  if (job >= index_.size()) {
+    RowTable* table = &tables_.back();
+    while (job < table->first_job) --table;
+    table->rows->Finished(job, status);
+    return;
+  }
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const PieceId id = job;
+    Piece& piece = At(id);
+    CHECK(piece.state == State::kFilling);
+    if (closing_) return;  // nobody is there to want anything, and the driver takes no more
+    if (status.ok()) {
+      piece.state = State::kResident;
+      CountRead(id, index_.piece(id).read_bytes);
+      SettleExpert(id);
+    } else {
+      Fail(id, status);
+    }
+    PumpAnnounced();
+    kick_ = false;  // this is the I/O thread: it looks at its queue next
+    wake = sleepers_ > 0;
+  }
+  if (wake) changed_.Notify();
+}
+
+void PieceCacheImpl::Fail(PieceId id, const Status& status) {
+  Piece& piece = At(id);
+  const bool prefetched = piece.prefetched;
+  if (piece.home == Home::kRing) ring_[static_cast<size_t>(piece.slot)] = -1;
+  if (piece.home == Home::kExpert) experts_.Free(piece.slot);
+  piece.announced = false;
+  Evict(id);
+  // A prefetch fails in silence, also when somebody has joined it: that thread asks again, and the error it then gets
+  // is that of its own read. So whether a bad prefetch was still running when its piece was wanted makes no difference.
+  if (prefetched) return;
+  piece.error = status.WithContext(PieceName(LayoutOf(id)));
+  piece.failed_at = ++failures_;
+  piece.error_pending = piece.waiters == 0;
+}
+
+// Its slot is no longer its own.
+void PieceCacheImpl::Evict(PieceId id) {
+  Piece& piece = At(id);
+  CHECK(piece.leases == 0);
+  piece.state = State::kAbsent;
+  if (std::exchange(piece.prefetched, false)) {
+    CountPrefetch(id, &PrefetchStats::wasted, &PrefetchStats::wasted_bytes, &LayerStats::prefetch_wasted);
+  }
+  piece.demanded = false;
+  if (piece.home == Home::kExpert) --slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
+  piece.slot = -1;
+  if (piece.home != Home::kOwn) piece.base = nullptr;
+  if (InBudget(id)) AddResident(-index_.piece(id).slot_bytes);
+}
+
+// Keeps the list of evictable slots true after any change to an expert.
+void PieceCacheImpl::SettleExpert(PieceId id) {
+  const Piece& piece = At(id);
+  if (piece.home != Home::kExpert || piece.state != State::kResident) return;
+  if (piece.leases == 0 && piece.waiters == 0 && !piece.announced) {
+    experts_.SetEvictable(piece.slot, piece.passes ? SlotList::kPassed : SlotList::kKept);
+  } else {
+    experts_.SetInUse(piece.slot);
+  }
+}
+
+// The slot whose core is needed last, counted from the layer that asks. Never one that is leased, waited for or being
+// filled; a prefetch also leaves alone what is needed sooner than itself. -1 when there is none.
+int32_t PieceCacheImpl::PickRingSlot(PieceId id, ReadPriority priority) const {
+  const bool prefetch = priority == ReadPriority::kPrefetch;
+  const int32_t from = prefetch ? current_layer_ : LayoutOf(id).layer;
+  int32_t best = -1;
+  int32_t best_distance = prefetch ? LayersUntil(from, id) : 0;
+  for (size_t slot = 0; slot < ring_.size(); ++slot) {
+    const PieceId held = ring_[slot];
+    if (held < 0) return static_cast<int32_t>(slot);
+    const Piece& piece = At(held);
+    if (piece.state != State::kResident || piece.leases > 0 || piece.waiters > 0) continue;
+    if (const int32_t distance = LayersUntil(from, held); distance > best_distance) {
+      best = static_cast<int32_t>(slot);
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+// Layers from `from` until the core is needed next: 1 to the number of layers, since `from` itself has been served.
+int32_t PieceCacheImpl::LayersUntil(int32_t from, PieceId id) const {
+  const auto layers = static_cast<int32_t>(layout_.core.size());
+  return (LayoutOf(id).layer - from - 1 + layers) % layers + 1;
+}
+
+// Null for pieces outside the budget.
+KindStats* PieceCacheImpl::StatsOf(PieceId id) {
+  const PieceLayout& piece = LayoutOf(id);
+  if (piece.kind == PieceKind::kExpert) return &stats_.expert;
+  if (piece.kind != PieceKind::kCore) return nullptr;
+  return layout_.first_expert[static_cast<size_t>(piece.layer)] >= 0 ? &stats_.core : &stats_.dense;
+}
+
+// Null for pieces outside the layers.
+LayerStats* PieceCacheImpl::LayerStatsOf(PieceId id) {
+  const int32_t layer = LayoutOf(id).layer;
+  return layer < 0 ? nullptr : &layer_stats_[static_cast<size_t>(layer)];
+}
+
+void PieceCacheImpl::CountRead(PieceId id, int64_t bytes) {
+  KindStats* const kind = StatsOf(id);
+  (kind != nullptr ? kind->bytes_read : stats_.other_bytes_read) += bytes;
+  if (kind != nullptr) LayerStatsOf(id)->bytes_read += bytes;
+}
+
+void PieceCacheImpl::CountPrefetch(PieceId id, int64_t PrefetchStats::*count, int64_t PrefetchStats::*bytes,
+                                   int64_t LayerStats::*layer_count) {
+  PrefetchStats& kind = LayoutOf(id).kind == PieceKind::kExpert ? stats_.expert_prefetch : stats_.core_prefetch;
+  ++(kind.*count);
+  kind.*bytes += index_.piece(id).read_bytes;
+  ++(LayerStatsOf(id)->*layer_count);
+}
+
+void PieceCacheImpl::AddResident(int64_t bytes) {
+  stats_.resident_bytes += bytes;
+  stats_.resident_peak_bytes = std::max(stats_.resident_peak_bytes, stats_.resident_bytes);
+  CHECK(stats_.resident_bytes >= 0 && stats_.resident_bytes <= plan_.core_region_bytes + plan_.expert_region_bytes);
+}
+
+}  // namespace nunspark
