@@ -34,8 +34,9 @@ struct EngineOptions {
   bool prefetch = true;
   int32_t warm_window = 1;  // layers prefetched ahead
   IoChoice io = IoChoice::kAuto;
-  bool direct_io = true;   // bypass the page cache where the file system allows it
-  std::string io_trace{};  // diagnostics: a file that gets a line for each read request; empty = none
+  bool direct_io = true;       // bypass the page cache where the file system allows it
+  double read_timeout_s = 30;  // a drive that does not answer for so long fails the request
+  std::string io_trace{};      // diagnostics: a file that gets a line for each read request; empty = none
 };
 
 // temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then

@@ -60,6 +60,8 @@ struct CacheStats {
   int64_t resident_peak_bytes = 0;
   PrefetchStats core_prefetch;    // of cores and dense layers
   PrefetchStats expert_prefetch;  // of experts, predicted
+  int64_t quarantined_slots = 0;  // held by reads that have not returned in time, now
+  int64_t read_timeouts = 0;      // how often that happened
   int64_t stall_us = 0;           // forward pass waiting for the drive
   int64_t read_us = 0;            // time with at least one read in flight
   PassStats decode;               // passes of one row

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -31,6 +32,12 @@ IoBackend BackendOf(IoChoice choice) {
     case IoChoice::kPread: return IoBackend::kPread;
   }
   return IoBackend::kAuto;
+}
+
+PieceCacheOptions CacheOptionsOf(const EngineOptions& options) {
+  return {.prefetch = options.prefetch,
+          .warm_window = options.warm_window,
+          .read_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.read_timeout_s * 1e3))};
 }
 
 // VmHWM of /proc/self/status.
@@ -238,8 +245,8 @@ Status EngineImpl::Start() {
   if (!options_.io_trace.empty()) {
     ASSIGN_OR_RETURN(queue, TraceReads(std::move(queue), plan_.index.paths(), io, options_.io_trace));
   }
-  ASSIGN_OR_RETURN(cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue),
-                                              {.prefetch = options_.prefetch, .warm_window = options_.warm_window}));
+  ASSIGN_OR_RETURN(
+      cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue), CacheOptionsOf(options_)));
   ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
   ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows, options_.numerics));
   return Status();

@@ -23,6 +23,8 @@ constexpr int kMaxThreads = 1024;
 // Sequences that decode together: beyond a few hundred, a pass is bound by arithmetic and gains nothing by more.
 constexpr int32_t kMaxSequences = 1024;
 
+constexpr double kMaxReadTimeout = 86400;
+
 FloatType KvFloatType(KvType type) {
   switch (type) {
     case KvType::kF32: return FloatType::kF32;
@@ -54,6 +56,10 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return InvalidArgumentError(
         fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
+  }
+  if (!(options.read_timeout_s > 0 && options.read_timeout_s <= kMaxReadTimeout)) {
+    return InvalidArgumentError(
+        fmt::format("a read timeout must be from above 0 to {} s, found {}", kMaxReadTimeout, options.read_timeout_s));
   }
   const double share = options.expert_cache_fraction.value_or(0);
   if (!(share >= 0 && share <= 1)) {

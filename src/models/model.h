@@ -79,7 +79,7 @@ class Model {
   void Route(const LayerPlan& plan, const Lease& core, Input& in);
   void ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows);
   void GroupByExpert(const LayerPlan& plan, int64_t rows);
-  void RunExperts(const LayerPlan& plan, std::span<const Lease> experts, Input& in);
+  Status RunExperts(const LayerPlan& plan, std::span<const Lease> experts, WeightSource& weights, Input& in);
   void GatherRows(const LayerPlan& plan, std::span<const Lease> experts, Input& in);
   void ActivateRows(const LayerPlan& plan, const Lease& core, int64_t rows, int64_t width, const WeightUse& down);
   void Combine(int64_t rows, float* out);

@@ -109,14 +109,16 @@ Status Model::FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in) {
   const bool together = in.rows * hparams().experts_per_token <= max_rows_;
   std::vector<Lease>& ready = s.routing.ready;
   while (!wanted.empty()) {
-    ASSIGN_OR_RETURN(Lease expert, weights.AcquireAny(wanted));
+    ASSIGN_OR_RETURN(Lease expert, weights.AcquireAny(wanted, Arrived::kFirstParts));
+    const Arrived arrived = expert.arrived();
     while (expert.held()) {
       wanted.erase(std::find(wanted.begin(), wanted.end(), expert.piece()));
       ready.push_back(std::move(expert));
-      expert = together ? weights.AcquireReady(wanted) : Lease();
+      expert = together ? weights.AcquireReady(wanted, arrived) : Lease();
     }
-    RunExperts(plan, ready, in);
+    const Status status = RunExperts(plan, ready, weights, in);
     ready.clear();
+    RETURN_IF_ERROR(status);
   }
   Combine(in.rows, s.branch);
   return Status();
@@ -223,9 +225,9 @@ void Model::ActivateRows(const LayerPlan& plan, const Lease& core, int64_t rows,
   if (Rounds(down)) RoundRows(activated, width);
 }
 
-// Runs some experts over their rows: gather, gate and up, down, scatter into s.parts. REQUIRES: one expert, or room for
-// the rows of all.
-void Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, Input& in) {
+// Runs some experts over their rows: gather, gate and up, down, scatter into s.parts. What down needs may still be on
+// its way. REQUIRES: one expert, or room for the rows of all.
+Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   GatherRows(plan, experts, in);
@@ -264,6 +266,7 @@ void Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, In
     total += static_cast<int64_t>(s.routing.SlotsOf(expert.piece() - plan.first_expert).size());
   }
   ActivateRows(plan, experts.front(), total, width, plan.expert_down);
+  for (const Lease& expert : experts) RETURN_IF_ERROR(weights.AwaitRest(expert));
   run(1, dim, [&](const Lease& expert, int64_t row, int64_t rows, int64_t, int64_t begin, int64_t end, int thread) {
     const Input activated = input_of(s.gate, width, row, rows);
     MultiplyRange(plan.expert_down, expert, activated, begin, end, s.gathered + row * dim, thread);
@@ -274,6 +277,7 @@ void Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, In
       std::copy_n(s.gathered + at++ * dim, dim, s.parts + int64_t{slot} * dim);
     }
   }
+  return Status();
 }
 
 // out [rows, model_dim] = the weighted sum of each row's experts.

@@ -15,25 +15,34 @@ using PieceId = int32_t;
 
 class WeightSource;
 
+// How much of a piece has to be in memory.
+enum class Arrived : uint8_t {
+  kAll,
+  kFirstParts,  // of an expert what comes before its down projection; the rest after AwaitRest
+};
+
 // Weight memory of one piece, held. Move-only; the destructor gives it back. While a lease lives its piece is never
 // evicted or overwritten. Parts are in the order of PieceLayout::parts; any alignment.
 class Lease {
  public:
   Lease() = default;
-  Lease(WeightSource* owner, PieceId piece, const uint8_t* base, const int64_t* part_offsets)
-      : owner_(owner), piece_(piece), base_(base), part_offsets_(part_offsets) {}
+  Lease(WeightSource* owner, PieceId piece, const uint8_t* base, const int64_t* part_offsets,
+        Arrived arrived = Arrived::kAll)
+      : owner_(owner), piece_(piece), arrived_(arrived), base_(base), part_offsets_(part_offsets) {}
   Lease(Lease&& other) noexcept { *this = std::move(other); }
   Lease& operator=(Lease&& other) noexcept;
   ~Lease() { Release(); }
 
   bool held() const { return owner_ != nullptr; }
   PieceId piece() const { return piece_; }
+  Arrived arrived() const { return arrived_; }  // when it was leased
   const uint8_t* part(int32_t index) const { return base_ + part_offsets_[index]; }
   void Release();
 
  private:
   WeightSource* owner_ = nullptr;
   PieceId piece_ = -1;
+  Arrived arrived_ = Arrived::kAll;
   const uint8_t* base_ = nullptr;
   const int64_t* part_offsets_ = nullptr;
 };
@@ -68,11 +77,15 @@ class WeightSource {
   // there is room.
   virtual void Announce(const RoutedExperts& routed) = 0;
 
-  // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first. Lease::piece says which.
-  virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces) = 0;
+  // Leases one of `pieces` (not empty), those in memory first, else whichever arrives first, or with kFirstParts its
+  // first parts. Lease::piece says which, Lease::arrived how much of it.
+  virtual Result<Lease> AcquireAny(std::span<const PieceId> pieces, Arrived arrived) = 0;
 
-  // Leases one of `pieces` that is in memory, without waiting. Holds nothing when none is.
-  virtual Lease AcquireReady(std::span<const PieceId> pieces) = 0;
+  // Leases one of `pieces` of which that much is in memory, without waiting. Holds nothing when none is.
+  virtual Lease AcquireReady(std::span<const PieceId> pieces, Arrived arrived) = 0;
+
+  // Waits until all of a leased piece is in memory. Errors: as of Acquire; the lease is then of no more use.
+  virtual Status AwaitRest(const Lease& lease) = 0;
 
   // Decoded rows of a table (PieceKind::kEmbed, kRowTable), out [rows.size(), its width]. REQUIRES: rows within it.
   virtual Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) = 0;
@@ -87,6 +100,7 @@ inline Lease& Lease::operator=(Lease&& other) noexcept {
   Release();
   owner_ = std::exchange(other.owner_, nullptr);
   piece_ = std::exchange(other.piece_, -1);
+  arrived_ = other.arrived_;
   base_ = std::exchange(other.base_, nullptr);
   part_offsets_ = std::exchange(other.part_offsets_, nullptr);
   return *this;

@@ -91,12 +91,26 @@ class Harness {
     cache->Announce({.layer = layer, .pieces = ids, .last_rows = last_rows});
   }
 
+  // Uses every expert of a layer once, as many at a time as there are slots: whether no slot has been lost.
+  bool AllSlotsWork(int layer) {
+    PieceId next = model.Expert(layer, 0);
+    const PieceId end = next + static_cast<PieceId>(model.layout.hparams.experts);
+    while (next < end) {
+      std::vector<Lease> leases;
+      while (static_cast<int32_t>(leases.size()) < plan.expert_slots && next < end) {
+        leases.push_back(cache->Acquire(next++).value());
+        if (!model.IsRight(leases.back())) return false;
+      }
+    }
+    return true;
+  }
+
   // Announces and uses all of `ids` as the forward pass does; returns the order in which they came.
   std::vector<PieceId> Pass(int layer, std::vector<PieceId> ids) {
     Announce(layer, ids);
     std::vector<PieceId> order;
     while (!ids.empty()) {
-      const Result<Lease> lease = cache->AcquireAny(ids);
+      const Result<Lease> lease = cache->AcquireAny(ids, Arrived::kAll);
       if (!lease.ok()) {
         ADD_FAILURE() << lease.status().message();
         return order;

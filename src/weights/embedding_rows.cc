@@ -55,13 +55,16 @@ int64_t EmbeddingRows::MemoryBytes(const PieceLayout& embed) {
 
 int32_t EmbeddingRows::JobCount(const PieceLayout& embed) { return Measure(embed).staging_slots; }
 
-EmbeddingRows::EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job)
+EmbeddingRows::EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job,
+                             std::chrono::milliseconds read_timeout, std::span<const std::string> paths)
     : sizes_(Measure(embed)),
       use_(embed.weights.front()),
       name_(PieceName(embed)),
       memory_(memory),
       driver_(driver),
       first_job_(first_job),
+      read_timeout_(read_timeout),
+      paths_(paths),
       staged_(static_cast<size_t>(sizes_.staging_slots)),
       entries_(static_cast<size_t>(sizes_.entries)),
       buckets_(static_cast<size_t>(sizes_.entries), -1) {
@@ -96,6 +99,8 @@ Status EmbeddingRows::Read(std::span<const int32_t> rows, float* out) {
                                std::exchange(staged_count, 0)));
       wave_begin = i;
     }
+    // What an earlier call gave up on may still be written to.
+    if (staged_count == 0) RETURN_IF_ERROR(AwaitReads(row));
     Stage(staged_count++, row);
   }
   if (staged_count == 0) return Status();
@@ -118,6 +123,20 @@ void EmbeddingRows::Stage(int32_t slot, int32_t row) {
   }
 }
 
+// Until nothing is in flight. Errors: the drive does not answer.
+Status EmbeddingRows::AwaitReads(int32_t row) {
+  while (true) {
+    const uint32_t seen = arrived_.Now();
+    if (in_flight_.load(std::memory_order_acquire) == 0) return Status();
+    if (arrived_.Await(seen, read_timeout_) || !driver_.IsSilent(read_timeout_)) continue;
+    const Part& part = sizes_.parts.front();
+    return IoError(fmt::format("{} row {}: read of {} bytes at {} in {} has not returned for {:.3g} s", name_, row,
+                               part.row_bytes, part.file_offset + row * part.row_bytes,
+                               paths_[static_cast<size_t>(part.file)],
+                               static_cast<double>(read_timeout_.count()) / 1e3));
+  }
+}
+
 // Reads the staged rows and decodes them to where `rows` wants them; `out` belongs to rows[0].
 Status EmbeddingRows::ReadWave(std::span<const int32_t> rows, float* out, int32_t staged_count) {
   const auto begin = std::chrono::steady_clock::now();
@@ -125,15 +144,12 @@ Status EmbeddingRows::ReadWave(std::span<const int32_t> rows, float* out, int32_
   for (int32_t slot = 0; slot < staged_count; ++slot) {
     const std::span<const Extent> windows(staged_[static_cast<size_t>(slot)].windows.data(), sizes_.parts.size());
     for (const Extent& window : windows) bytes_read_ += window.bytes;
-    driver_.Start(first_job_ + slot, windows, StagingBase(slot), ReadPriority::kDemand);
+    driver_.Start(first_job_ + slot, windows, 0, StagingBase(slot), ReadPriority::kDemand);
   }
   driver_.Kick();
-  while (true) {
-    const uint32_t seen = arrived_.Now();
-    if (in_flight_.load(std::memory_order_acquire) == 0) break;
-    arrived_.Await(seen);
-  }
+  const Status arrived = AwaitReads(staged_.front().row);
   stall_us_ += std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - begin).count();
+  RETURN_IF_ERROR(arrived);
 
   for (int32_t slot = 0; slot < staged_count; ++slot) {
     const Staged& staged = staged_[static_cast<size_t>(slot)];

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,12 +31,14 @@ class EmbeddingRows {
   // Read jobs it may have in flight.
   static int32_t JobCount(const PieceLayout& embed);
 
-  // `memory` has MemoryBytes(embed), aligned to kIoAlignment. Uses the driver's jobs from `first_job` on. All outlive
-  // this.
-  EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job);
+  // `memory` has MemoryBytes(embed), aligned to kIoAlignment. `paths` of the files, for messages. Uses the driver's
+  // jobs from `first_job` on. All outlive this.
+  EmbeddingRows(const PieceLayout& embed, uint8_t* memory, ReadDriver& driver, int32_t first_job,
+                std::chrono::milliseconds read_timeout, std::span<const std::string> paths);
 
   // Decodes rows into out [rows.size(), cols]. A row named twice is read once.
-  // Errors: the read's, with the row's number; rows after it may be missing in `out`. The next call reads it again.
+  // Errors: the read's, with the row's number; rows after it may be missing in `out`. The next call reads it again. kIo
+  // too when the drive has not answered for the time given; until it does, calls that have to read fail with that.
   Status Read(std::span<const int32_t> rows, float* out);
 
   // A job of this object has completed.
@@ -75,6 +78,7 @@ class EmbeddingRows {
 
   static Sizes Measure(const PieceLayout& embed);
 
+  Status AwaitReads(int32_t row);
   Status ReadWave(std::span<const int32_t> rows, float* out, int32_t staged_count);
   void Stage(int32_t slot, int32_t row);
   void Decode(const uint8_t* base, const int64_t* part_offsets, float* out) const;
@@ -94,6 +98,8 @@ class EmbeddingRows {
   uint8_t* const memory_;
   ReadDriver& driver_;
   const int32_t first_job_;
+  const std::chrono::milliseconds read_timeout_;
+  const std::span<const std::string> paths_;
 
   std::vector<Staged> staged_;
   std::atomic<int32_t> in_flight_ = 0;

@@ -41,7 +41,8 @@ struct FakeModelOptions {
   bool affine_embedding = true;
   int64_t vocab = 100;
   int64_t dim = 128;
-  int64_t gap = 33;  // bytes between parts; odd, so that nothing is aligned
+  int64_t gap = 33;                  // bytes between parts; odd, so that nothing is aligned
+  int64_t divide_bytes = 128 << 10;  // as PieceIndex::Build's
 };
 
 // Parts lie one after another in file 0 (experts in file 1), `gap` bytes apart; every byte follows from its place.
@@ -67,7 +68,14 @@ class FakeModel {
       layout.first_expert.push_back(moe ? static_cast<PieceId>(layout.pieces.size()) : -1);
       for (int expert = 0; moe && expert < options.experts; ++expert) {
         NewPiece(PieceKind::kExpert, layer, expert, fmt::format("layer_{:03}_expert_{}", layer, expert));
-        for (int part = 0; part < 3; ++part) AddPart(1, options.expert_part_bytes);
+        const Role roles[] = {Role::kExpertGate, Role::kExpertUp, Role::kExpertDown};
+        for (int32_t part = 0; part < 3; ++part) {
+          AddPart(1, options.expert_part_bytes);
+          WeightUse use;
+          use.role = roles[part];
+          use.data = part;
+          layout.pieces.back().weights.push_back(use);
+        }
       }
     }
     layout.norm_head = NewPiece(PieceKind::kNormHead, -1, -1, "norm_head");
@@ -75,7 +83,7 @@ class FakeModel {
     for (size_t file = 0; file < files_.size(); ++file) {
       tensors.AddFile({.path = fmt::format("file{}", file), .bytes = static_cast<int64_t>(files_[file].size())});
     }
-    index = PieceIndex::Build(layout, tensors, 64);
+    index = PieceIndex::Build(layout, tensors, 64, options.divide_bytes);
   }
 
   // The byte of file `file` at `offset`: no two places look alike for long.
@@ -85,10 +93,10 @@ class FakeModel {
     return static_cast<uint8_t>(x * 0xbf58476d1ce4e5b9u >> (8 * (offset % 8)));
   }
 
-  // Whether all parts of a leased piece hold what the files do.
-  bool IsRight(const Lease& lease) const {
+  // Whether all parts of a leased piece hold what the files do, or the first `parts` of them.
+  bool IsRight(const Lease& lease, size_t parts = SIZE_MAX) const {
     const PieceLayout& piece = layout.pieces[static_cast<size_t>(lease.piece())];
-    for (size_t part = 0; part < piece.parts.size(); ++part) {
+    for (size_t part = 0; part < std::min(parts, piece.parts.size()); ++part) {
       const TensorSlice& slice = piece.parts[part];
       const std::vector<uint8_t>& file = files_[static_cast<size_t>(slice.file)];
       if (std::memcmp(lease.part(static_cast<int32_t>(part)), file.data() + slice.offset,

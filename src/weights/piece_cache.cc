@@ -77,12 +77,13 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
 
   try {
     driver_ = std::make_unique<ReadDriver>(std::move(queue), jobs,
-                                           [this](int32_t job, const Status& status) { OnRead(job, status); });
+                                           [this](const ReadDriver::Report& report) { OnReport(report); });
   } catch (const std::system_error& error) {
     return ResourceExhaustedError(fmt::format("the system refuses a thread for reading: {}", error.what()));
   }
   for (RowTable& table : tables_) {
-    table.rows = std::make_unique<EmbeddingRows>(LayoutOf(table.id), table.memory, *driver_, table.first_job);
+    table.rows = std::make_unique<EmbeddingRows>(LayoutOf(table.id), table.memory, *driver_, table.first_job,
+                                                 options_.read_timeout, index_.paths());
   }
 
   ASSIGN_OR_RETURN(const Lease norm_head, Acquire(layout_.norm_head));
@@ -170,13 +171,13 @@ std::string PieceCacheImpl::io_description() const {
   return reason.empty() ? what : fmt::format("{} ({})", what, reason);
 }
 
-// Leases whichever of `wanted` is in memory first.
-Result<Lease> PieceCacheImpl::Obtain(std::span<const PieceId> wanted) {
+// Leases whichever of `wanted` is available first.
+Result<Lease> PieceCacheImpl::Obtain(std::span<const PieceId> wanted, Arrived arrived) {
   CHECK(!wanted.empty());
   std::unique_lock lock(mutex_);
   const uint64_t failures_before = failures_;
   while (true) {
-    if (const PieceId id = FirstResident(wanted); id >= 0) {
+    if (const PieceId id = FirstAvailable(wanted, arrived); id >= 0) {
       Lease lease = Take(id);
       const bool kick = std::exchange(kick_, false);
       lock.unlock();
@@ -185,32 +186,63 @@ Result<Lease> PieceCacheImpl::Obtain(std::span<const PieceId> wanted) {
     }
     RETURN_IF_ERROR(TakeFailure(wanted, failures_before));
     const bool starved = !StartWanted(wanted);
-    const uint32_t seen = changed_.Now();
-    for (const PieceId id : wanted) ++At(id).waiters;
-    ++sleepers_;
-    starved_ += starved ? 1 : 0;
-    const bool kick = std::exchange(kick_, false);
-    const auto begin = std::chrono::steady_clock::now();
-    lock.unlock();
-    if (kick) driver_->Kick();
-    changed_.Await(seen);
-    lock.lock();
-    const auto waited = std::chrono::steady_clock::now() - begin;
-    const int64_t stall_us = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
-    stats_.stall_us += stall_us;
-    if (LayerStats* const layer = LayerStatsOf(wanted.front()); layer != nullptr) layer->stall_us += stall_us;
-    starved_ -= starved ? 1 : 0;
-    --sleepers_;
-    for (const PieceId id : wanted) {
-      --At(id).waiters;
-      SettleExpert(id);
-    }
+    if (!Sleep(lock, wanted, starved)) RETURN_IF_ERROR(GiveUp(wanted, starved));
   }
 }
 
-Lease PieceCacheImpl::AcquireReady(std::span<const PieceId> pieces) {
+Status PieceCacheImpl::AwaitRest(const Lease& lease) {
+  if (lease.arrived() == Arrived::kAll) return Status();
+  const PieceId id = lease.piece();
+  const std::span<const PieceId> wanted(&id, 1);
   std::unique_lock lock(mutex_);
-  const PieceId id = FirstResident(pieces);
+  const Piece& piece = At(id);
+  while (piece.state == State::kFilling) {
+    if (!Sleep(lock, wanted, false)) RETURN_IF_ERROR(GiveUp(wanted, false));
+  }
+  return piece.state == State::kResident ? Status() : piece.error;
+}
+
+// Waits for any change on behalf of a thread that wants one of `wanted`. False when the timeout has passed without one.
+bool PieceCacheImpl::Sleep(std::unique_lock<std::mutex>& lock, std::span<const PieceId> wanted, bool starved) {
+  const uint32_t seen = changed_.Now();
+  for (const PieceId id : wanted) ++At(id).waiters;
+  ++sleepers_;
+  starved_ += starved ? 1 : 0;
+  const bool kick = std::exchange(kick_, false);
+  const auto begin = std::chrono::steady_clock::now();
+  lock.unlock();
+  if (kick) driver_->Kick();
+  const bool changed = changed_.Await(seen, options_.read_timeout);
+  lock.lock();
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  const int64_t stall_us = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
+  stats_.stall_us += stall_us;
+  if (LayerStats* const layer = LayerStatsOf(wanted.front()); layer != nullptr) layer->stall_us += stall_us;
+  starved_ -= starved ? 1 : 0;
+  --sleepers_;
+  for (const PieceId id : wanted) {
+    --At(id).waiters;
+    SettleExpert(id);
+  }
+  return changed;
+}
+
+// After a wait without any change: unless the drive still works, its reads of `wanted` fail.
+Status PieceCacheImpl::GiveUp(std::span<const PieceId> wanted, bool starved) {
+  if (starved && stats_.quarantined_slots > 0) {
+    return IoError(fmt::format("{}: no room to read it: {} slots are held by reads that have not returned",
+                               PieceName(LayoutOf(wanted.front())), stats_.quarantined_slots));
+  }
+  if (!driver_->IsSilent(options_.read_timeout)) return Status();
+  for (const PieceId id : wanted) {
+    if (At(id).state == State::kFilling) Quarantine(id);
+  }
+  return Status();
+}
+
+Lease PieceCacheImpl::AcquireReady(std::span<const PieceId> pieces, Arrived arrived) {
+  std::unique_lock lock(mutex_);
+  const PieceId id = FirstAvailable(pieces, arrived);
   if (id < 0) return Lease();
   Lease lease = Take(id);
   const bool kick = std::exchange(kick_, false);
@@ -219,12 +251,15 @@ Lease PieceCacheImpl::AcquireReady(std::span<const PieceId> pieces) {
   return lease;
 }
 
-PieceId PieceCacheImpl::FirstResident(std::span<const PieceId> wanted) const {
+PieceId PieceCacheImpl::FirstAvailable(std::span<const PieceId> wanted, Arrived arrived) const {
+  PieceId in_part = -1;
   for (const PieceId id : wanted) {
     CHECK(id >= 0 && id < index_.size() && At(id).home != Home::kNowhere);
-    if (At(id).state == State::kResident) return id;
+    const Piece& piece = At(id);
+    if (piece.state == State::kResident) return id;
+    if (in_part < 0 && piece.state == State::kFilling && piece.first_arrived) in_part = id;
   }
-  return -1;
+  return arrived == Arrived::kFirstParts ? in_part : -1;
 }
 
 // The error of a read that failed while this caller waited, or that nobody has heard of. The piece is absent: the next
@@ -232,7 +267,8 @@ PieceId PieceCacheImpl::FirstResident(std::span<const PieceId> wanted) const {
 Status PieceCacheImpl::TakeFailure(std::span<const PieceId> wanted, uint64_t failures_before) {
   for (const PieceId id : wanted) {
     Piece& piece = At(id);
-    if (std::exchange(piece.error_pending, false) || piece.failed_at > failures_before) return piece.error;
+    const bool pending = std::exchange(piece.error_pending, false);
+    if (pending || piece.state == State::kHung || piece.failed_at > failures_before) return piece.error;
   }
   return Status();
 }
@@ -261,7 +297,8 @@ Lease PieceCacheImpl::Take(PieceId id) {
     current_layer_ = LayoutOf(id).layer;
     PrefetchCores();
   }
-  return Lease(this, id, piece.base, index_.piece(id).part_offsets.data());
+  return Lease(this, id, piece.base, index_.piece(id).part_offsets.data(),
+               piece.state == State::kResident ? Arrived::kAll : Arrived::kFirstParts);
 }
 
 void PieceCacheImpl::Unlease(PieceId id) {
@@ -272,6 +309,7 @@ void PieceCacheImpl::Unlease(PieceId id) {
     Piece& piece = At(id);
     CHECK(piece.leases > 0);
     if (--piece.leases > 0) return;
+    if (piece.state == State::kBroken) ReleaseSlot(id);
     SettleExpert(id);
     if (piece.home == Home::kExpert) PumpAnnounced();
     if (piece.home == Home::kRing) PrefetchCores();

@@ -10,6 +10,7 @@
 #ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,6 +27,9 @@ namespace nunspark {
 struct PieceCacheOptions {
   bool prefetch = true;     // next cores while a layer computes; off changes no result
   int32_t warm_window = 1;  // layers ahead
+  // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
+  // with it (a direct read may still write to it), the piece is read again into another one.
+  std::chrono::milliseconds read_timeout{30'000};
 };
 
 class PieceCache : public WeightSource {

@@ -30,7 +30,7 @@ class PieceCacheImpl final : public PieceCache {
         options_(options),
         current_layer_(static_cast<int32_t>(layout.core.size()) - 1),
         pieces_(layout.pieces.size()),
-        ring_(static_cast<size_t>(plan.ring_slots), PieceId{-1}),
+        ring_(static_cast<size_t>(plan.ring_slots), PieceId{kEmptySlot}),
         experts_(plan.expert_slots),
         layer_stats_(layout.core.size()) {}
   ~PieceCacheImpl() override;
@@ -39,9 +39,12 @@ class PieceCacheImpl final : public PieceCache {
 
   void BeginPass(const PassInfo& pass) override;
   void EndPass() override;
-  Result<Lease> Acquire(PieceId piece) override { return Obtain(std::span(&piece, 1)); }
-  Result<Lease> AcquireAny(std::span<const PieceId> pieces) override { return Obtain(pieces); }
-  Lease AcquireReady(std::span<const PieceId> pieces) override;
+  Result<Lease> Acquire(PieceId piece) override { return Obtain(std::span(&piece, 1), Arrived::kAll); }
+  Result<Lease> AcquireAny(std::span<const PieceId> pieces, Arrived arrived) override {
+    return Obtain(pieces, arrived);
+  }
+  Lease AcquireReady(std::span<const PieceId> pieces, Arrived arrived) override;
+  Status AwaitRest(const Lease& lease) override;
   void Announce(const RoutedExperts& routed) override;
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
@@ -58,7 +61,13 @@ class PieceCacheImpl final : public PieceCache {
     kNowhere,  // an embedding whose rows are read on demand
   };
 
-  enum class State : uint8_t { kAbsent, kFilling, kResident };
+  enum class State : uint8_t {
+    kAbsent,
+    kFilling,
+    kResident,
+    kBroken,  // its read failed while its first parts were leased: absent once they are given back
+    kHung,    // memory of its own that an unanswered read may still write to
+  };
 
   struct Piece {
     Home home = Home::kNowhere;
@@ -68,7 +77,10 @@ class PieceCacheImpl final : public PieceCache {
     bool prefetched = false;     // its read began as a prefetch; until the next acquire
     bool error_pending = false;  // `error` has reached nobody yet
     bool passes = false;         // an expert that later rows of the pass have outdated: replaced first
+    bool first_arrived = false;  // filling, and its first parts are in memory
+    bool slot_hung = false;      // broken, and an unanswered read may still write to its slot
     int32_t slot = -1;           // in the ring or among the expert slots
+    uint32_t read = 0;           // number of the read that is on its way
     int32_t leases = 0;
     int32_t waiters = 0;     // threads that wait for it
     int64_t used_at = 0;     // an expert's last use, in rows since the start
@@ -80,8 +92,10 @@ class PieceCacheImpl final : public PieceCache {
   void Unlease(PieceId id) override;
 
   // All below REQUIRE mutex_ unless they say otherwise.
-  Result<Lease> Obtain(std::span<const PieceId> wanted);  // takes mutex_
-  PieceId FirstResident(std::span<const PieceId> wanted) const;
+  Result<Lease> Obtain(std::span<const PieceId> wanted, Arrived arrived);  // takes mutex_
+  PieceId FirstAvailable(std::span<const PieceId> wanted, Arrived arrived) const;
+  bool Sleep(std::unique_lock<std::mutex>& lock, std::span<const PieceId> wanted, bool starved);
+  Status GiveUp(std::span<const PieceId> wanted, bool starved);
   Status TakeFailure(std::span<const PieceId> wanted, uint64_t failures_before);
   Lease Take(PieceId id);
 
@@ -89,8 +103,11 @@ class PieceCacheImpl final : public PieceCache {
   bool StartSome(std::span<const PieceId> wanted);
   SlotList ReachOf(PieceId id) const;
   bool StartRead(PieceId id, ReadPriority priority, SlotList reach);
-  void OnRead(int32_t job, const Status& status);  // takes mutex_; the I/O thread
+  void OnReport(const ReadDriver::Report& report);  // takes mutex_; the I/O thread
+  void Returned(PieceId id, const uint8_t* slot);
+  void Quarantine(PieceId id);
   void Fail(PieceId id, const Status& status);
+  void ReleaseSlot(PieceId id);
   void Evict(PieceId id);
 
   void SettleExpert(PieceId id);
@@ -131,7 +148,8 @@ class PieceCacheImpl final : public PieceCache {
   uint64_t failures_ = 0;
   int32_t current_layer_;  // of the core acquired last
   std::vector<Piece> pieces_;
-  std::vector<PieceId> ring_;  // -1 = empty
+  static constexpr PieceId kEmptySlot = -1, kHungSlot = -2;
+  std::vector<PieceId> ring_;
   ExpertSlots experts_;
   std::vector<PieceId> announced_;  // the last announced set
   size_t next_announced_ = 0;       // those before it have had their read started, as far as one was needed

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "weights/layout_helpers.h"
 #include "weights/piece_cache_impl.h"
@@ -64,37 +66,47 @@ bool PieceCacheImpl::StartRead(PieceId id, ReadPriority priority, SlotList reach
     ++slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
   }
   piece.state = State::kFilling;
+  piece.first_arrived = false;
   piece.prefetched = priority == ReadPriority::kPrefetch;
   piece.demanded = !piece.prefetched;
   if (piece.prefetched) {
     CountPrefetch(id, &PrefetchStats::issued, &PrefetchStats::issued_bytes, &LayerStats::prefetch_issued);
   }
   if (InBudget(id)) AddResident(extents.slot_bytes);
-  driver_->Start(id, extents.extents, piece.base, priority);
+  piece.read = driver_->Start(id, extents.extents, extents.first_extents, piece.base, priority);
   kick_ = true;
   return true;
 }
 
-void PieceCacheImpl::OnRead(int32_t job, const Status& status) {
-  if (job >= index_.size()) {
+void PieceCacheImpl::OnReport(const ReadDriver::Report& report) {
+  if (report.job >= index_.size()) {
     RowTable* table = &tables_.back();
-    while (job < table->first_job) --table;
-    table->rows->Finished(job, status);
+    while (report.job < table->first_job) --table;
+    table->rows->Finished(report.job, report.status);
     return;
   }
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    const PieceId id = job;
-    Piece& piece = At(id);
-    CHECK(piece.state == State::kFilling);
     if (closing_) return;  // nobody is there to want anything, and the driver takes no more
-    if (status.ok()) {
-      piece.state = State::kResident;
-      CountRead(id, index_.piece(id).read_bytes);
-      SettleExpert(id);
+    const PieceId id = report.job;
+    Piece& piece = At(id);
+    if (report.event == ReadDriver::Event::kReturned) {
+      Returned(id, report.slot);
+    } else if (piece.state != State::kFilling || piece.read != report.start) {
+      // Abandoned or cancelled between the report's making and now.
+      CHECK(report.event == ReadDriver::Event::kFirst);
+      return;
+    } else if (report.event == ReadDriver::Event::kFirst) {
+      piece.first_arrived = true;
     } else {
-      Fail(id, status);
+      CountRead(id, report.bytes);
+      if (report.status.ok()) {
+        piece.state = State::kResident;
+        SettleExpert(id);
+      } else {
+        Fail(id, report.status);
+      }
     }
     PumpAnnounced();
     kick_ = false;  // this is the I/O thread: it looks at its queue next
@@ -103,19 +115,62 @@ void PieceCacheImpl::OnRead(int32_t job, const Status& status) {
   if (wake) changed_.Notify();
 }
 
+// The system has done with the slot of an unanswered read.
+void PieceCacheImpl::Returned(PieceId id, const uint8_t* slot) {
+  --stats_.quarantined_slots;
+  Piece& piece = At(id);
+  if (piece.home == Home::kOwn) {
+    piece.state = State::kAbsent;
+  } else if (piece.state == State::kBroken && piece.base == slot) {
+    piece.slot_hung = false;
+  } else if (piece.home == Home::kRing) {
+    ring_[static_cast<size_t>((slot - ring_base_) / plan_.core_slot_bytes)] = kEmptySlot;
+  } else {
+    experts_.Free(static_cast<int32_t>((slot - expert_base_) / plan_.expert_slot_bytes));
+  }
+}
+
+// Fails a read that the drive does not answer. Its slot is out of use until it does.
+void PieceCacheImpl::Quarantine(PieceId id) {
+  if (!driver_->Abandon(id)) return;
+  ++stats_.quarantined_slots;
+  ++stats_.read_timeouts;
+  Piece& piece = At(id);
+  piece.slot_hung = true;
+  piece.demanded = true;
+  const Extent& extent = index_.piece(id).extents.front();
+  Fail(id,
+       IoError(fmt::format("read of {} bytes at {} in {} has not returned for {:.3g} s", index_.piece(id).read_bytes,
+                           extent.file_offset, index_.paths()[static_cast<size_t>(extent.file)],
+                           static_cast<double>(options_.read_timeout.count()) / 1e3)));
+}
+
 void PieceCacheImpl::Fail(PieceId id, const Status& status) {
   Piece& piece = At(id);
-  const bool prefetched = piece.prefetched;
-  if (piece.home == Home::kRing) ring_[static_cast<size_t>(piece.slot)] = -1;
-  if (piece.home == Home::kExpert) experts_.Free(piece.slot);
   piece.announced = false;
-  Evict(id);
   // A prefetch fails in silence, also when somebody has joined it: that thread asks again, and the error it then gets
   // is that of its own read. So whether a bad prefetch was still running when its piece was wanted makes no difference.
-  if (prefetched) return;
-  piece.error = status.WithContext(PieceName(LayoutOf(id)));
-  piece.failed_at = ++failures_;
-  piece.error_pending = piece.waiters == 0;
+  // One that is leased in part, or that nobody answers, cannot be asked for again.
+  if (!piece.prefetched || piece.leases > 0 || piece.slot_hung) {
+    piece.error = status.WithContext(PieceName(LayoutOf(id)));
+    piece.failed_at = ++failures_;
+    piece.error_pending = piece.waiters == 0 && piece.leases == 0;
+  }
+  if (piece.leases > 0) {
+    piece.state = State::kBroken;
+  } else {
+    ReleaseSlot(id);
+  }
+}
+
+// After a failed read.
+void PieceCacheImpl::ReleaseSlot(PieceId id) {
+  Piece& piece = At(id);
+  const bool hung = std::exchange(piece.slot_hung, false);
+  if (piece.home == Home::kRing) ring_[static_cast<size_t>(piece.slot)] = hung ? kHungSlot : kEmptySlot;
+  if (piece.home == Home::kExpert && !hung) experts_.Free(piece.slot);
+  Evict(id);
+  if (piece.home == Home::kOwn && hung) piece.state = State::kHung;
 }
 
 // Its slot is no longer its own.
@@ -153,7 +208,8 @@ int32_t PieceCacheImpl::PickRingSlot(PieceId id, ReadPriority priority) const {
   int32_t best_distance = prefetch ? LayersUntil(from, id) : 0;
   for (size_t slot = 0; slot < ring_.size(); ++slot) {
     const PieceId held = ring_[slot];
-    if (held < 0) return static_cast<int32_t>(slot);
+    if (held == kEmptySlot) return static_cast<int32_t>(slot);
+    if (held == kHungSlot) continue;
     const Piece& piece = At(held);
     if (piece.state != State::kResident || piece.leases > 0 || piece.waiters > 0) continue;
     if (const int32_t distance = LayersUntil(from, held); distance > best_distance) {

@@ -121,7 +121,9 @@ TEST(PieceCache, PrefetchNeverTakesALeasedCore) {
 
 // The driver tags a piece's requests with its id.
 FakeQueueControl::Filter RequestsOf(PieceId piece) {
-  return [piece](const ReadRequest& request) { return request.tag == static_cast<uint64_t>(piece); };
+  return [piece](const ReadRequest& request) {
+    return static_cast<uint32_t>(request.tag) == static_cast<uint32_t>(piece);
+  };
 }
 
 TEST(PieceCache, AcquireDuringAPrefetchJoinsItAndIsAMiss) {
@@ -199,9 +201,9 @@ TEST(PieceCache, GivesWhatIsInMemoryFirst) {
   h.control->Hold();
   std::vector<PieceId> ids = h.Experts(0, {0, 2, 1, 3});
   h.Announce(0, ids);
-  EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 2));
+  EXPECT_EQ(h.cache->AcquireAny(ids, Arrived::kAll).value().piece(), h.model.Expert(0, 2));
   std::erase(ids, h.model.Expert(0, 2));
-  EXPECT_EQ(h.cache->AcquireAny(ids).value().piece(), h.model.Expert(0, 3));
+  EXPECT_EQ(h.cache->AcquireAny(ids, Arrived::kAll).value().piece(), h.model.Expert(0, 3));
   h.control->Release();
 }
 
@@ -309,8 +311,8 @@ TEST(PieceCache, FailedReadOfAnAnnouncedExpertFailsThePassWhenItWasAnnouncedForI
   h.control->SetFault(FailFirst(h, ids[0], 1));
   h.Announce(0, ids);
   while (h.cache->stats().expert.bytes_read == 0) std::this_thread::yield();
-  EXPECT_TRUE(h.cache->AcquireAny(std::span(&ids[1], 1)).ok());
-  EXPECT_FALSE(h.cache->AcquireAny(std::span(&ids[0], 1)).ok());
+  EXPECT_TRUE(h.cache->AcquireAny(std::span(&ids[1], 1), Arrived::kAll).ok());
+  EXPECT_FALSE(h.cache->AcquireAny(std::span(&ids[0], 1), Arrived::kAll).ok());
   EXPECT_EQ(h.Pass(0, ids).size(), 2u) << "the next pass reads it again";
 }
 
@@ -478,7 +480,7 @@ TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
         }
         if (random() % 8 != 0) h.Announce(layer, wanted);
         while (!wanted.empty()) {
-          Result<Lease> lease = h.cache->AcquireAny(wanted);
+          Result<Lease> lease = h.cache->AcquireAny(wanted, Arrived::kAll);
           if (!lease.ok()) {
             ++errors;
             break;
@@ -521,7 +523,7 @@ TEST(PieceCache, ManyThreadsAtOnce) {
           const std::vector<PieceId> ids = {h.model.Expert(layer, static_cast<int>(random() % 8)),
                                             h.model.Expert(layer, static_cast<int>(random() % 8))};
           if (thread == 0) h.Announce(layer, ids);
-          const Result<Lease> lease = h.cache->AcquireAny(ids);
+          const Result<Lease> lease = h.cache->AcquireAny(ids, Arrived::kAll);
           ASSERT_TRUE(lease.ok() && h.model.IsRight(*lease));
         }
       }
@@ -547,7 +549,7 @@ TEST(ResidentSource, HoldsEverything) {
   EXPECT_TRUE(control->IsGone());
   for (PieceId id = 0; id < model.index.size(); ++id) EXPECT_TRUE(model.IsRight(source->Acquire(id).value())) << id;
   const std::vector<PieceId> two = {3, 2};
-  EXPECT_TRUE(model.IsRight(source->AcquireAny(two).value()));
+  EXPECT_TRUE(model.IsRight(source->AcquireAny(two, Arrived::kAll).value()));
 }
 
 TEST(ResidentSource, FailedReadFailsCreation) {

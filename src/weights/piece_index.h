@@ -23,7 +23,8 @@ struct Extent {
 };
 
 struct PieceExtents {
-  std::vector<Extent> extents;
+  std::vector<Extent> extents;        // those of the first parts come first
+  size_t first_extents = 0;           // how many those are; all where the piece is not divided
   std::vector<int64_t> part_offsets;  // [parts] from the slot's start
   int64_t slot_bytes = 0;             // memory the piece needs, a multiple of kIoAlignment
   int64_t read_bytes = 0;             // what is read from the drive
@@ -32,7 +33,9 @@ struct PieceExtents {
 class PieceIndex {
  public:
   // Parts of a piece that lie close together in a file (gap up to `merge_gap_bytes`) share one extent.
-  static PieceIndex Build(const ModelLayout& layout, const TensorIndex& tensors, int64_t merge_gap_bytes = 16 << 10);
+  // An expert whose down projection has fewer than `divide_bytes` is not divided: that would be more reads for nothing.
+  static PieceIndex Build(const ModelLayout& layout, const TensorIndex& tensors, int64_t merge_gap_bytes = 16 << 10,
+                          int64_t divide_bytes = 128 << 10);
 
   const PieceExtents& piece(PieceId id) const { return pieces_[static_cast<size_t>(id)]; }
   int32_t size() const { return static_cast<int32_t>(pieces_.size()); }

@@ -1,5 +1,7 @@
 #include "weights/piece_index.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "io/read_queue.h"
@@ -14,9 +16,18 @@ struct Part {
   int64_t bytes;
 };
 
-PieceExtents Build(const std::vector<Part>& parts, int64_t merge_gap_bytes) {
+// `down`: those parts are an expert's down projection; empty: the piece is no expert.
+PieceExtents Build(const std::vector<Part>& parts, int64_t merge_gap_bytes, const std::vector<int32_t>& down = {},
+                   int64_t divide_bytes = 1) {
   ModelLayout layout;
   PieceLayout piece;
+  piece.kind = down.empty() ? PieceKind::kCore : PieceKind::kExpert;
+  for (int32_t part = 0; !down.empty() && part < static_cast<int32_t>(parts.size()); ++part) {
+    WeightUse use;
+    use.role = std::count(down.begin(), down.end(), part) > 0 ? Role::kExpertDown : Role::kExpertUp;
+    use.data = part;
+    piece.weights.push_back(use);
+  }
   for (const Part& part : parts) {
     TensorSlice slice;
     slice.file = part.file;
@@ -28,7 +39,7 @@ PieceExtents Build(const std::vector<Part>& parts, int64_t merge_gap_bytes) {
   TensorIndex tensors;
   tensors.AddFile({.path = "a"});
   tensors.AddFile({.path = "b"});
-  return PieceIndex::Build(layout, tensors, merge_gap_bytes).piece(0);
+  return PieceIndex::Build(layout, tensors, merge_gap_bytes, divide_bytes).piece(0);
 }
 
 TEST(PieceIndex, ReadsTheAlignedWindowAroundAPart) {
@@ -74,6 +85,34 @@ TEST(PieceIndex, OverlappingPartsAreReadOnce) {
   EXPECT_EQ(piece.part_offsets[1], 100);
 }
 
+TEST(PieceIndex, DividesAnExpertWhereItsDownProjectionBegins) {
+  // gate, up, down in one run, as in a pack; down begins within a unit that belongs to the first parts.
+  const PieceExtents packed = Build({{0, 0, 5000}, {0, 5000, 5000}, {0, 10000, 9000}}, 0, {2});
+  ASSERT_EQ(packed.extents.size(), 2u);
+  EXPECT_EQ(packed.first_extents, 1u);
+  EXPECT_EQ(packed.extents[0].bytes, 12288);
+  EXPECT_EQ(packed.extents[1].file_offset, 12288);
+  EXPECT_EQ(packed.extents[1].slot_offset, 12288);
+  EXPECT_EQ(packed.extents[1].bytes, 8192);
+
+  // In alphabetical order down comes first in the file, and last in time.
+  const PieceExtents sorted = Build({{0, 9000, 5000}, {0, 14000, 5000}, {0, 0, 9000}}, 0, {2});
+  ASSERT_EQ(sorted.extents.size(), 2u);
+  EXPECT_EQ(sorted.first_extents, 1u);
+  EXPECT_EQ(sorted.extents[0].file_offset, 8192);
+  EXPECT_EQ(sorted.extents[1].file_offset, 0);
+  EXPECT_EQ(sorted.part_offsets[0], 9000);
+
+  // Stacked experts: each matrix in a place of its own.
+  const PieceExtents stacked = Build({{0, 900000, 4096}, {0, 0, 4096}, {0, 500000, 4096}}, 0, {2});
+  ASSERT_EQ(stacked.extents.size(), 3u);
+  EXPECT_EQ(stacked.first_extents, 2u);
+  EXPECT_EQ(stacked.extents[2].file_offset, 499712);
+
+  // A part that both use is a first part; a small down projection is not worth another read.
+  EXPECT_EQ(Build({{0, 0, 9000}, {0, 10000, 9000}}, 0, {1}, 9001).extents.size(), 1u);
+}
+
 TEST(PieceIndex, EmptyPartsNeedNothing) {
   const PieceExtents piece = Build({{0, 77, 0}}, 0);
   EXPECT_TRUE(piece.extents.empty());
@@ -116,6 +155,43 @@ TEST(PieceIndex, CoversEveryPartAtRandomPlaces) {
                               piece.part_offsets[i] == extent.slot_offset + parts[i].offset - extent.file_offset);
       }
       ASSERT_TRUE(covered) << "round " << round << " part " << i;
+    }
+  }
+}
+
+// Division reads the same windows, each unit once, and the first extents cover all first parts.
+TEST(PieceIndex, DivisionKeepsEveryByte) {
+  uint64_t state = 11;
+  const auto next = [&](int64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(below));
+  };
+  for (int round = 0; round < 500; ++round) {
+    std::vector<Part> parts;
+    const int64_t count = 2 + next(8);
+    for (int64_t i = 0; i < count; ++i) parts.push_back({static_cast<int32_t>(next(2)), next(90000), 1 + next(30000)});
+    std::vector<int32_t> down;
+    for (int32_t i = 0; i < count; ++i) {
+      if (down.empty() || next(2) == 0) down.push_back(i);
+    }
+    const int64_t gap = next(40000);
+    const PieceExtents whole = Build(parts, gap);
+    const PieceExtents divided = Build(parts, gap, down);
+    EXPECT_EQ(divided.part_offsets, whole.part_offsets);
+    EXPECT_EQ(divided.slot_bytes, whole.slot_bytes);
+    std::vector<int> read(static_cast<size_t>(whole.slot_bytes / kIoAlignment), 0);
+    for (size_t e = 0; e < divided.extents.size(); ++e) {
+      const Extent& extent = divided.extents[e];
+      for (int64_t at = 0; at < extent.bytes; at += kIoAlignment) {
+        read[static_cast<size_t>((extent.slot_offset + at) / kIoAlignment)] += e < divided.first_extents ? 1 : 100;
+      }
+    }
+    for (const int times : read) ASSERT_TRUE(times == 1 || times == 100) << "a unit is read once";
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (std::count(down.begin(), down.end(), static_cast<int32_t>(part)) > 0) continue;
+      const int64_t begin = divided.part_offsets[part] / kIoAlignment;
+      const int64_t end = (divided.part_offsets[part] + parts[part].bytes - 1) / kIoAlignment;
+      for (int64_t unit = begin; unit <= end; ++unit) ASSERT_EQ(read[static_cast<size_t>(unit)], 1);
     }
   }
 }

@@ -61,7 +61,7 @@ void RunPass(Harness& h, const Routing& routing, size_t begin, size_t end) {
     }
     h.cache->Announce({.layer = layer, .pieces = pieces, .last_rows = last_rows});
     while (!pieces.empty()) {
-      const Result<Lease> lease = h.cache->AcquireAny(pieces);
+      const Result<Lease> lease = h.cache->AcquireAny(pieces, Arrived::kAll);
       ASSERT_TRUE(lease.ok() && h.model.IsRight(*lease));
       std::erase(pieces, lease->piece());
     }

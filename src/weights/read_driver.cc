@@ -15,10 +15,15 @@ namespace {
 constexpr int64_t kPrefetchChunkBytes = 1 << 20;
 constexpr int32_t kPrefetchChunks = 4;
 
+// A request's tag: job, whether it belongs to the first extents, generation.
+constexpr uint64_t kFirstBit = uint64_t{1} << 32;
+constexpr int kGenerationShift = 33;
+constexpr uint32_t kGenerationMask = 0x7fffffff;
+
 }  // namespace
 
-ReadDriver::ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnDone on_done)
-    : queue_(std::move(queue)), on_done_(std::move(on_done)), jobs_(static_cast<size_t>(jobs)) {
+ReadDriver::ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnReport on_report)
+    : queue_(std::move(queue)), on_report_(std::move(on_report)), jobs_(static_cast<size_t>(jobs)) {
   const BlockedSignals blocked;
   thread_ = std::thread([this] { Run(); });
 }
@@ -32,27 +37,65 @@ ReadDriver::~ReadDriver() {
   thread_.join();
 }
 
-void ReadDriver::Start(int32_t job, std::span<const Extent> extents, uint8_t* slot, ReadPriority priority) {
+uint32_t ReadDriver::Start(int32_t job, std::span<const Extent> extents, size_t first_extents, uint8_t* slot,
+                           ReadPriority priority) {
   const std::lock_guard lock(mutex_);
   Job& entry = jobs_[static_cast<size_t>(job)];
-  CHECK(!extents.empty() && !entry.queued && entry.in_flight == 0);
+  CHECK(!extents.empty() && first_extents <= extents.size() && !entry.active);
+  const uint32_t generation = (entry.generation + 1) & kGenerationMask;
   entry = Job();
   entry.extents = extents;
+  entry.first_extents = first_extents == extents.size() ? 0 : first_extents;
   entry.slot = slot;
   entry.priority = priority;
+  entry.active = true;
+  entry.generation = generation;
   Append(job);
+  return generation;
 }
 
 void ReadDriver::Promote(int32_t job) {
   const std::lock_guard lock(mutex_);
   Job& entry = jobs_[static_cast<size_t>(job)];
-  if (entry.priority == ReadPriority::kDemand) return;
+  if (!entry.active || entry.priority == ReadPriority::kDemand) return;
   const bool queued = entry.queued;
   if (queued) Remove(job);
   InFlight(ReadPriority::kPrefetch) -= entry.in_flight;
   InFlight(ReadPriority::kDemand) += entry.in_flight;
   entry.priority = ReadPriority::kDemand;
   if (queued) Append(job);
+}
+
+bool ReadDriver::Cancel(int32_t job) {
+  const std::lock_guard lock(mutex_);
+  Job& entry = jobs_[static_cast<size_t>(job)];
+  if (!entry.active) return false;
+  if (entry.queued) {
+    Remove(job);
+    entry.status = CancelledError("cancelled");
+  }
+  if (entry.in_flight > 0) return false;
+  entry.active = false;
+  return true;
+}
+
+bool ReadDriver::Abandon(int32_t job) {
+  const std::lock_guard lock(mutex_);
+  Job& entry = jobs_[static_cast<size_t>(job)];
+  if (!entry.active || entry.in_flight == 0) return false;
+  if (entry.queued) Remove(job);
+  InFlight(entry.priority) -= entry.in_flight;
+  orphans_.push_back({job, entry.generation, entry.in_flight, entry.slot});
+  entry.in_flight = 0;
+  entry.active = false;
+  // The next start has another generation; until then none matches.
+  entry.generation = (entry.generation + 1) & kGenerationMask;
+  return true;
+}
+
+bool ReadDriver::IsSilent(std::chrono::milliseconds since) const {
+  const std::lock_guard lock(mutex_);
+  return TotalInFlight() > 0 && std::chrono::steady_clock::now() - heard_at_ > since;
 }
 
 void ReadDriver::Kick() {
@@ -74,14 +117,15 @@ void ReadDriver::Run() {
     requests_.clear();
     const bool was_reading = TotalInFlight() > 0;
     if (!stopping_) CutRequests();
-    if (TotalInFlight() == 0) {
+    if (TotalInFlight() == 0 && orphans_.empty()) {
       if (stopping_) return;
       thread_state_ = Thread::kIdle;
       work_.wait(lock);
       thread_state_ = Thread::kBusy;
       continue;
     }
-    if (!was_reading) reading_since_ = std::chrono::steady_clock::now();
+    if (!requests_.empty()) heard_at_ = std::chrono::steady_clock::now();
+    if (!was_reading) reading_since_ = heard_at_;
     thread_state_ = Thread::kPolling;
     lock.unlock();
     for (const ReadRequest& request : requests_) queue_->Submit(request);
@@ -89,14 +133,16 @@ void ReadDriver::Run() {
     queue_->Poll(ReadQueue::Wait::kYes, completions_);
     lock.lock();
     thread_state_ = Thread::kBusy;
-    done_.clear();
+    reports_.clear();
+    if (!completions_.empty()) heard_at_ = std::chrono::steady_clock::now();
+    const bool still_reading = TotalInFlight() > 0;
     for (const ReadCompletion& completion : completions_) Apply(completion);
-    if (TotalInFlight() == 0) {
-      read_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - reading_since_).count();
+    if (still_reading && TotalInFlight() == 0) {
+      read_ns_ += std::chrono::nanoseconds(heard_at_ - reading_since_).count();
     }
-    if (done_.empty()) continue;
+    if (reports_.empty()) continue;
     lock.unlock();
-    for (const Done& done : done_) on_done_(done.job, done.status);
+    for (const Report& report : reports_) on_report_(report);
     lock.lock();
   }
 }
@@ -116,12 +162,16 @@ void ReadDriver::CutOne(int32_t index, int64_t bytes_max) {
   Job& job = jobs_[static_cast<size_t>(index)];
   const Extent& extent = job.extents[job.extent];
   const int64_t bytes = std::min(extent.bytes - job.offset, bytes_max);
+  const bool first = job.extent < job.first_extents;
   requests_.push_back({.file = extent.file,
                        .offset = extent.file_offset + job.offset,
                        .bytes = bytes,
                        .dst = job.slot + extent.slot_offset + job.offset,
-                       .tag = static_cast<uint64_t>(index)});
+                       .tag = static_cast<uint64_t>(index) | (first ? kFirstBit : 0) |
+                              (static_cast<uint64_t>(job.generation) << kGenerationShift)});
   ++job.in_flight;
+  job.first_in_flight += first ? 1 : 0;
+  job.bytes += bytes;
   ++InFlight(job.priority);
   job.offset += bytes;
   if (job.offset < extent.bytes) return;
@@ -130,18 +180,37 @@ void ReadDriver::CutOne(int32_t index, int64_t bytes_max) {
 }
 
 void ReadDriver::Apply(const ReadCompletion& completion) {
-  const auto index = static_cast<int32_t>(completion.tag);
-  CHECK(completion.tag < jobs_.size());
+  const auto index = static_cast<int32_t>(completion.tag & (kFirstBit - 1));
+  const auto generation = static_cast<uint32_t>(completion.tag >> kGenerationShift);
+  CHECK(index >= 0 && static_cast<size_t>(index) < jobs_.size());
   Job& job = jobs_[static_cast<size_t>(index)];
+  if (!job.active || generation != job.generation) return ApplyToOrphan(index, generation);
   CHECK(job.in_flight > 0);
   --job.in_flight;
   --InFlight(job.priority);
+  const bool first = (completion.tag & kFirstBit) != 0;
+  job.first_in_flight -= first ? 1 : 0;
   if (!completion.status.ok()) {
     if (job.status.ok()) job.status = completion.status;
     if (job.queued) Remove(index);  // the rest would be read for nothing
   }
   // The slot is free again only when nothing can write to it any more, also after an error.
-  if (job.in_flight == 0 && !job.queued) done_.push_back({index, std::exchange(job.status, Status())});
+  if (job.in_flight == 0 && !job.queued) {
+    job.active = false;
+    reports_.push_back({index, generation, Event::kDone, job.slot, job.bytes, std::exchange(job.status, Status())});
+  } else if (first && job.first_in_flight == 0 && job.extent >= job.first_extents && job.status.ok()) {
+    reports_.push_back({index, generation, Event::kFirst, job.slot, job.bytes, Status()});
+  }
+}
+
+void ReadDriver::ApplyToOrphan(int32_t job, uint32_t generation) {
+  const auto orphan = std::find_if(orphans_.begin(), orphans_.end(), [&](const Orphan& candidate) {
+    return candidate.job == job && candidate.generation == generation;
+  });
+  CHECK(orphan != orphans_.end());
+  if (--orphan->in_flight > 0) return;
+  reports_.push_back({job, generation, Event::kReturned, orphan->slot, 0, Status()});
+  orphans_.erase(orphan);
 }
 
 void ReadDriver::Append(int32_t index) {

@@ -2,9 +2,10 @@
 // whole job is done.
 //
 // Demand goes before prefetch: a prefetch is handed over in small chunks, and only while no demand read is in flight,
-// so that a demand read never waits behind more than a few of them. A prefetch that becomes wanted is promoted.
-// Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling; `on_done` is called
-// by the I/O thread without the driver's lock.
+// so that a demand read never waits behind more than a few of them. A prefetch that becomes wanted is promoted, one
+// that is not wanted any more is cancelled. A job that the drive does not answer can be abandoned and read again
+// elsewhere. Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling; reports
+// come on the I/O thread without the driver's lock.
 #ifndef NUNSPARK_WEIGHTS_READ_DRIVER_H_
 #define NUNSPARK_WEIGHTS_READ_DRIVER_H_
 
@@ -27,23 +28,45 @@ enum class ReadPriority : uint8_t { kDemand, kPrefetch };
 
 class ReadDriver {
  public:
-  using OnDone = std::function<void(int32_t job, const Status& status)>;
+  enum class Event : uint8_t {
+    kFirst,     // the first extents are in memory, others are still on their way
+    kDone,      // the last report of a job: all is in memory, or it failed, or it was cancelled (kCancelled)
+    kReturned,  // an abandoned job's slot: nothing writes to it any more
+  };
+  struct Report {
+    int32_t job = 0;
+    uint32_t start = 0;  // as Start returned
+    Event event = Event::kDone;
+    uint8_t* slot = nullptr;
+    int64_t bytes = 0;  // handed to the queue
+    Status status;
+  };
+  using OnReport = std::function<void(const Report&)>;
 
   // Jobs are numbered [0, jobs). Afterwards it allocates only when more requests are in flight than ever before (their
-  // number is limited by the extents of all jobs) or a read fails. Throws std::system_error when the system refuses the
-  // thread.
-  ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnDone on_done);
+  // number is limited by the extents of all jobs), a read fails or a job is abandoned. Throws std::system_error when
+  // the system refuses the thread.
+  ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnReport on_report);
 
-  // Drops what the queue has not been given (on_done is not called for it) and waits for the rest.
+  // Drops what the queue has not been given (nothing is reported for it) and waits for the rest.
   ~ReadDriver();
 
-  // Queues a job; Kick sends what is queued. `extents` (not empty) and `slot` stay valid until on_done(job).
-  // REQUIRES: the job is not queued or in flight.
-  void Start(int32_t job, std::span<const Extent> extents, uint8_t* slot, ReadPriority priority);
+  // Queues a job; Kick sends what is queued. The first `first_extents` of `extents` (not empty) are read first and
+  // reported on their own; extents.size() or 0: they are not. Extents and slot stay valid until kDone or kReturned.
+  // Returns a number that tells this start from others of the job.
+  // REQUIRES: the job was never started, or its last start is over: reported done, cancelled or abandoned.
+  uint32_t Start(int32_t job, std::span<const Extent> extents, size_t first_extents, uint8_t* slot,
+                 ReadPriority priority);
   // Makes a queued or running prefetch a demand read; no effect on others.
   void Promote(int32_t job);
+  // Reads no more of a job. True: none of it is in flight, and no report comes. False: kDone is still to come.
+  bool Cancel(int32_t job);
+  // Gives up waiting for a job's reads. False, and no effect, when none of them is in flight.
+  bool Abandon(int32_t job);
   void Kick();
 
+  // Whether reads are in flight and none was handed over or came back for so long. Abandoned ones do not count.
+  bool IsSilent(std::chrono::milliseconds since) const;
   // Time with at least one read in flight.
   int64_t read_us() const;
   const ReadQueue& queue() const { return *queue_; }
@@ -56,25 +79,34 @@ class ReadDriver {
   };
   struct Job {
     std::span<const Extent> extents;
+    size_t first_extents = 0;
     uint8_t* slot = nullptr;
-    size_t extent = 0;      // where the next request begins
-    int64_t offset = 0;     // within that extent
-    int32_t in_flight = 0;  // requests
+    size_t extent = 0;            // where the next request begins
+    int64_t offset = 0;           // within that extent
+    int32_t in_flight = 0;        // requests
+    int32_t first_in_flight = 0;  // those of the first extents
+    int64_t bytes = 0;            // handed over
     ReadPriority priority = ReadPriority::kDemand;
+    bool active = false;  // started, and kDone not yet made
     bool queued = false;  // in a list: has more requests to give
     int32_t previous = -1;
     int32_t next = -1;
+    uint32_t generation = 0;  // of its requests; changes with each start
     Status status;
   };
-  struct Done {
-    int32_t job;
-    Status status;
+  // What is still in flight of an abandoned job.
+  struct Orphan {
+    int32_t job = 0;
+    uint32_t generation = 0;
+    int32_t in_flight = 0;
+    uint8_t* slot = nullptr;
   };
 
   void Run();
   void CutRequests();
   void CutOne(int32_t index, int64_t bytes_max);
   void Apply(const ReadCompletion& completion);
+  void ApplyToOrphan(int32_t job, uint32_t generation);
   void Append(int32_t index);
   void Remove(int32_t index);
   int32_t& InFlight(ReadPriority priority) { return in_flight_[static_cast<size_t>(priority)]; }
@@ -82,23 +114,25 @@ class ReadDriver {
   int32_t TotalInFlight() const { return in_flight_[0] + in_flight_[1]; }
 
   const std::unique_ptr<ReadQueue> queue_;
-  const OnDone on_done_;
+  const OnReport on_report_;
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::vector<Job> jobs_;
   List waiting_[2];
   int32_t in_flight_[2] = {0, 0};  // requests, by priority
+  std::vector<Orphan> orphans_;    // not among them
   enum class Thread : uint8_t { kBusy, kIdle, kPolling };
   Thread thread_state_ = Thread::kBusy;
   bool stopping_ = false;
   int64_t read_ns_ = 0;
   std::chrono::steady_clock::time_point reading_since_;
+  std::chrono::steady_clock::time_point heard_at_;  // of the last request handed over or returned
 
   // Of the I/O thread only; their room is reused.
   std::vector<ReadRequest> requests_;
   std::vector<ReadCompletion> completions_;
-  std::vector<Done> done_;
+  std::vector<Report> reports_;
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -39,12 +39,12 @@ class WatchingQueue final : public ReadQueue {
 TEST(ReadDriver, ItsThreadTakesNoSignals) {
   std::atomic<int> takes_signals = -1;
   std::atomic<bool> done = false;
-  ReadDriver driver(std::make_unique<WatchingQueue>(takes_signals), 1, [&](int32_t, const Status&) {
+  ReadDriver driver(std::make_unique<WatchingQueue>(takes_signals), 1, [&](const ReadDriver::Report&) {
     done = true;
     done.notify_all();
   });
   const std::vector<Extent> extents = {{.file = 0, .file_offset = 0, .bytes = 4096, .slot_offset = 0}};
-  driver.Start(0, extents, nullptr, ReadPriority::kDemand);
+  driver.Start(0, extents, 0, nullptr, ReadPriority::kDemand);
   driver.Kick();
   done.wait(false);
   EXPECT_EQ(takes_signals, 0);

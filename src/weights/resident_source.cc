@@ -27,13 +27,14 @@ class ResidentSource final : public WeightSource {
   void BeginPass(const PassInfo& /*pass*/) override {}
   void EndPass() override {}
   void Announce(const RoutedExperts& /*routed*/) override {}
-  Result<Lease> AcquireAny(std::span<const PieceId> pieces) override {
+  Result<Lease> AcquireAny(std::span<const PieceId> pieces, Arrived /*arrived*/) override {
     CHECK(!pieces.empty());
     return Acquire(pieces.front());
   }
-  Lease AcquireReady(std::span<const PieceId> pieces) override {
+  Lease AcquireReady(std::span<const PieceId> pieces, Arrived /*arrived*/) override {
     return pieces.empty() ? Lease() : *Acquire(pieces.front());
   }
+  Status AwaitRest(const Lease& /*lease*/) override { return Status(); }
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override {
     DecodeTableRows(layout_, index_, table, base_[static_cast<size_t>(table)], rows, out);
     return Status();
