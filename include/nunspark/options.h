@@ -24,6 +24,7 @@ enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
 struct EngineOptions {
   std::optional<int64_t> budget_bytes = std::nullopt;  // resident weights: cores + expert slots + ring; empty = auto
+  std::optional<int64_t> memory_bytes = std::nullopt;  // the whole process instead: the budget follows from it
   std::optional<double> expert_cache_fraction = std::nullopt;  // expert share of the budget; empty = chosen by the plan
   int64_t context = 4096;                                      // positions the KV cache has room for, per sequence
   int32_t max_sequences = 1;                                   // that a GroupSession runs together

@@ -34,8 +34,13 @@ Result<T> Choose(const Choice<T> (&choices)[kCount], const std::string& flag, co
 
 }  // namespace
 
-void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
+void AddMemoryFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
+  verb.add_option("--memory", flags.memory, "memory for the whole process instead: weights get what the rest leaves");
+}
+
+void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
+  AddMemoryFlags(verb, flags);
   verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
   verb.add_option("--numerics", flags.numerics, "how activations meet integer weights: f32, or rounded to i16 or i8")
       ->capture_default_str();
@@ -58,6 +63,11 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
     Result<int64_t> budget = ParseSize(flags.budget);
     if (!budget.ok()) return budget.status().WithContext("--budget");
     options.budget_bytes = *budget;
+  }
+  if (!flags.memory.empty()) {
+    Result<int64_t> memory = ParseSize(flags.memory);
+    if (!memory.ok()) return memory.status().WithContext("--memory");
+    options.memory_bytes = *memory;
   }
   ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
   ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));

@@ -18,6 +18,7 @@ namespace nunspark::cli {
 
 struct EngineFlags {
   std::string budget = "auto";
+  std::string memory;
   std::string kv = "f16";
   std::string numerics{NumericsName(kDefaultNumerics)};
   std::string io = "auto";
@@ -31,6 +32,8 @@ struct EngineFlags {
 };
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags);
+// Those of them that say how much memory there is; AddEngineFlags includes them.
+void AddMemoryFlags(CLI::App& verb, EngineFlags& flags);
 
 // Errors: kInvalidArgument naming the flag. `context` is set by the verb.
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags);

@@ -1,14 +1,12 @@
 #include "cli/run_report.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/json.h"
 #include "base/size.h"
-#include "io/probe.h"
-#include "io/read_queue.h"
+#include "cli/drive_probe.h"
 
 namespace nunspark::cli {
 namespace {
@@ -36,23 +34,8 @@ struct Figures {
 double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 // Bytes per second of scattered reads from the model's largest file; 0 where that cannot be measured.
-double ProbeFolder(const std::string& folder, IoChoice io_choice, bool direct) {
-  std::string largest;
-  int64_t bytes = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".safetensors") continue;
-    const int64_t size = static_cast<int64_t>(entry.file_size(error));
-    if (!error && size > bytes) {
-      bytes = size;
-      largest = entry.path().string();
-    }
-  }
-  if (largest.empty()) return 0;
-  const IoBackend backend = io_choice == IoChoice::kPread ? IoBackend::kPread : IoBackend::kAuto;
-  auto queue = OpenReadQueue({largest}, {.backend = backend, .direct = direct, .depth = kProbe.in_flight});
-  if (!queue.ok()) return 0;
-  const Result<ProbeResult> probe = ProbeReadBandwidth(**queue, 0, bytes, kProbe);
+double ProbedRate(const RunReport& r) {
+  const Result<ProbeResult> probe = ProbeDrive(LargestWeightFile(r.model_folder), r.io_choice, r.direct_io, kProbe);
   return probe.ok() ? probe->bytes_per_second : 0;
 }
 
@@ -70,7 +53,7 @@ Figures Compute(const RunReport& r) {
   f.bytes_per_token = Ratio(static_cast<double>(r.result.decode_bytes_read), std::max(1.0, tokens - 1));
   f.stall_share = std::min(1.0, Ratio(static_cast<double>(cache.stall_us) / 1e6, f.wall_s));
   f.bandwidth_achieved = Ratio(static_cast<double>(cache.bytes_read()), static_cast<double>(cache.read_us) / 1e6);
-  f.bandwidth_probed = ProbeFolder(r.model_folder, r.io_choice, r.direct_io);
+  f.bandwidth_probed = ProbedRate(r);
   f.hits = cache.dense.hits + cache.core.hits + cache.expert.hits;
   f.misses = cache.dense.misses + cache.core.misses + cache.expert.misses;
   f.bound = f.stall_share > kBoundByDrive

@@ -22,7 +22,7 @@ namespace {
 
 struct Flags {
   std::string model;
-  std::string budget = "auto";
+  EngineFlags engine;
   int64_t context = 0;
   bool pieces = false;
   bool json = false;
@@ -232,9 +232,7 @@ Result<int> Run(const Flags& flags) {
     return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
   }
   if (flags.model.empty()) return InvalidArgumentError("no model given; give a folder or a .gguf file, or --types");
-  EngineFlags engine_flags;
-  engine_flags.budget = flags.budget;
-  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(engine_flags));
+  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
   const Checkpoint& checkpoint = files->checkpoint();
   const ModelLayout& layout = files->layout();
@@ -269,8 +267,7 @@ void AddInspect(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
   verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file");
   verb->add_flag("--types", flags->types, "list the supported model types and encodings instead");
-  verb->add_option("--budget", flags->budget, "memory for resident weights: a size (6GB) or auto")
-      ->capture_default_str();
+  AddMemoryFlags(*verb, flags->engine);
   verb->add_option("--context", flags->context,
                    "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");

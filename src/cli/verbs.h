@@ -31,6 +31,8 @@ void AddLogits(CLI::App& app, Action* action);
 void AddTokenize(CLI::App& app, Action* action);
 void AddChatFormat(CLI::App& app, Action* action);
 void AddPerplexity(CLI::App& app, Action* action);
+void AddPlan(CLI::App& app, Action* action);
+void AddDoctor(CLI::App& app, Action* action);
 
 // Runs the program: parses, acts, prints errors. Returns the exit code.
 int RunCommandLine(int argc, const char* const* argv);

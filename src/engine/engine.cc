@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/mapped_memory.h"
+#include "base/memory_reservation.h"
 #include "base/thread_pool.h"
 #include "decode/generate.h"
 #include "decode/sequence_group.h"
@@ -87,6 +88,7 @@ class EngineImpl : public Engine {
   const ModelFilesImpl& files_;
   const EngineOptions options_;
   EnginePlan plan_;
+  MemoryReservation reservation_;
   PlanSummary summary_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<PieceCache> cache_;
@@ -230,7 +232,11 @@ class GroupSessionImpl : public GroupSession {
 };
 
 Status EngineImpl::Start() {
-  ASSIGN_OR_RETURN(plan_, MakeEnginePlan(files_, options_));
+  {
+    const PlanningLock lock;
+    ASSIGN_OR_RETURN(plan_, MakeEnginePlan(files_, options_));
+    reservation_ = MemoryReservation::Take(plan_.memory.total_bytes);
+  }
   const MemoryPlan& memory = plan_.memory;
   summary_ = {.budget = memory.budget_bytes,
               .budget_bound = memory.budget_bound,

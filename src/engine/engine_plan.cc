@@ -85,6 +85,7 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
 
   MemoryRequest request;
   request.budget_bytes = options.budget_bytes;
+  request.memory_bytes = options.memory_bytes;
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
   request.scratch_bytes =

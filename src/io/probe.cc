@@ -38,8 +38,8 @@ Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t f
     return ResourceExhaustedError(
         fmt::format("no memory for a probe of the drive ({} bytes)", lanes * options.request_bytes));
   }
-  // About the golden ratio of the file from one read to the next: scattered, and no block twice.
-  int64_t stride = std::max<int64_t>(1, blocks * 618 / 1000);
+  // No block comes twice.
+  int64_t stride = options.pattern == ProbePattern::kSequential ? 1 : std::max<int64_t>(1, blocks * 618 / 1000);
   while (std::gcd(stride, blocks) != 1) ++stride;
 
   int64_t started = 0;

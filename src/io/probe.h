@@ -1,4 +1,4 @@
-// How fast the drive delivers: a short burst of reads at scattered places of one large file.
+// How fast the drive delivers: a short burst of reads from one large file.
 #ifndef NUNSPARK_IO_PROBE_H_
 #define NUNSPARK_IO_PROBE_H_
 
@@ -9,11 +9,17 @@
 
 namespace nunspark {
 
+enum class ProbePattern : uint8_t {
+  kScattered,   // each read about the golden ratio of the file further on
+  kSequential,  // from the front
+};
+
 struct ProbeOptions {
   int64_t max_bytes = int64_t{64} << 20;
   double max_seconds = 0.25;                 // no read starts later
   int64_t request_bytes = int64_t{1} << 20;  // multiple of kIoAlignment
   int in_flight = 16;                        // requests; the probe's memory is in_flight x request_bytes
+  ProbePattern pattern = ProbePattern::kScattered;
 };
 
 struct ProbeResult {

@@ -66,6 +66,7 @@ void PlanInside(const Needs& needs, double expert_fraction, int64_t budget_bytes
 void PlaceCores(const Needs& needs, int64_t available_bytes, MemoryPlan& plan);
 void AddUp(const ModelLayout& layout, MemoryPlan& plan);
 Ceiling FindCeiling(const SystemMemory& system);
+Result<Ceiling> LowerTo(int64_t memory_bytes, const Ceiling& ceiling);
 int64_t LargestBudget(const Needs& needs, double expert_fraction, const ModelLayout& layout, MemoryPlan plan);
 std::string FloorText(const Needs& needs);
 std::string SmallestFlag(const Needs& needs, int64_t largest_bytes);
@@ -74,14 +75,16 @@ std::string BoundText(const std::string& bound);
 
 }  // namespace
 
-SystemMemory MeasureSystemMemory() {
+SystemMemory MeasureSystemMemory(const std::string& reservations) {
   const MachineMemory machine = ReadMachineMemory();
   const ProcessMemory process = ReadProcessMemory();
   const CgroupMemory group = ReadCgroupMemory(process.anonymous_bytes);
+  const OutstandingMemory others = ReadOutstandingMemory(reservations);
+  const auto less = [](int64_t bytes, int64_t taken) { return bytes == 0 ? 0 : std::max<int64_t>(bytes - taken, 1); };
   return {.physical_bytes = machine.total_bytes,
-          .available_bytes = machine.available_bytes,
+          .available_bytes = less(machine.available_bytes, others.bytes),
           .cgroup_limit_bytes = group.limit_bytes,
-          .cgroup_share_bytes = group.share_bytes,
+          .cgroup_share_bytes = less(group.share_bytes, others.same_group_bytes),
           .address_space_bytes = AddressSpaceLimit(),
           .process_bytes = process.resident_bytes,
           .process_virtual_bytes = process.virtual_bytes};
@@ -108,10 +111,15 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
     return InvalidArgumentError(
         fmt::format("--expert-cache-frac {} is not a share of the budget; give 0 to 1", request.expert_fraction));
   }
+  if (request.budget_bytes && request.memory_bytes) {
+    return InvalidArgumentError("--budget and --memory each decide what weights get; give one of them");
+  }
   const Needs needs = MeasureNeeds(layout, index);
-  const Ceiling ceiling = FindCeiling(system);
+  Ceiling ceiling = FindCeiling(system);
+  if (request.memory_bytes) {
+    ASSIGN_OR_RETURN(ceiling, LowerTo(*request.memory_bytes, ceiling));
+  }
   const AutoBudget automatic = ComputeAutoBudget(system);
-  const int64_t budget_bytes = request.budget_bytes.value_or(automatic.bytes);
 
   MemoryPlan plan = PlanOutside(layout, index, request, system);
   plan.floor_bytes = needs.floor_bytes();
@@ -120,11 +128,24 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
   plan.ceiling_bytes = ceiling.bytes;
   plan.ceiling_bound = ceiling.bound;
   const int64_t largest = LargestBudget(needs, request.expert_fraction, layout, plan);
+  int64_t budget_bytes = request.budget_bytes.value_or(automatic.bytes);
+  if (request.memory_bytes) {
+    budget_bytes = std::max(std::min(largest, needs.full_bytes()), needs.floor_bytes());
+    plan.budget_bound = largest < needs.full_bytes() ? ceiling.bound : "all weights";
+  }
 
   if (largest < needs.floor_bytes()) {
     MemoryPlan smallest = plan;
     PlanInside(needs, request.expert_fraction, needs.floor_bytes(), smallest);
     AddUp(layout, smallest);
+    if (request.memory_bytes) {
+      // The next run measures itself anew and may find a little more in use.
+      return ResourceExhaustedError(
+          fmt::format("--memory {} is below the {} that {} needs at least (weights {}: {}; {}); try --memory {}",
+                      FormatSize(*request.memory_bytes), FormatSize(smallest.total_bytes), needs.model,
+                      FormatSize(needs.floor_bytes()), FloorText(needs), OutsideText(smallest),
+                      SizeFlagAtLeast(smallest.total_bytes + kMiB)));
+    }
     return ResourceExhaustedError(fmt::format(
         "{} needs {} even at its smallest budget of {} ({}; outside it {}), more than the {} of {}; free or allow more "
         "memory, or ask for a shorter context",
@@ -283,6 +304,17 @@ Ceiling FindCeiling(const SystemMemory& system) {
     lower(system.address_space_bytes - unused, "address space");
   }
   return ceiling;
+}
+
+// The ceiling of a process that may use no more than `memory_bytes`. Errors: kResourceExhausted beyond the system's.
+Result<Ceiling> LowerTo(int64_t memory_bytes, const Ceiling& ceiling) {
+  if (ceiling.bytes == 0 || memory_bytes <= ceiling.bytes) {
+    return Ceiling{.bytes = std::max<int64_t>(memory_bytes, 1), .bound = "--memory"};
+  }
+  const int64_t safe = ceiling.bytes - std::max(kMiB, ceiling.bytes / kSuggestionShare);
+  return ResourceExhaustedError(fmt::format("--memory {} is more than the {} of {}; try --memory {}",
+                                            FormatSize(memory_bytes), FormatSize(ceiling.bytes),
+                                            BoundText(ceiling.bound), SizeFlagAtMost(std::max<int64_t>(safe, 0))));
 }
 
 // The largest budget worth giving whose plan stays below the ceiling; less than the floor when none does.

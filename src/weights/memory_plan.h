@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_reservation.h"
 #include "models/model_layout.h"
 #include "nunspark/status.h"
 #include "weights/piece_index.h"
@@ -17,7 +18,7 @@ namespace nunspark {
 // What the system grants, measured once. Zero = unknown.
 struct SystemMemory {
   int64_t physical_bytes = 0;
-  int64_t available_bytes = 0;        // MemAvailable
+  int64_t available_bytes = 0;        // MemAvailable, less what other engines have planned and not yet touched
   int64_t cgroup_limit_bytes = 0;     // smallest limit of the control group and its ancestors, v1 or v2
   int64_t cgroup_share_bytes = 0;     // what the groups' limits leave to this process beside the others in them
   int64_t address_space_bytes = 0;    // RLIMIT_AS
@@ -25,7 +26,8 @@ struct SystemMemory {
   int64_t process_virtual_bytes = 0;  // its address space when measured
 };
 // Measure after the model, its index and the tokenizer are open: what they take counts as process_bytes.
-SystemMemory MeasureSystemMemory();
+// `reservations`: where engines enter their plans.
+SystemMemory MeasureSystemMemory(const std::string& reservations = ReservationFolder());
 
 // Contract 3.1: 0.75 x RAM - 2 GiB, at least 2 GiB, 4 GB when RAM is unknown; lowered (never raised) to the cgroup
 // limit and to available memory - 1 GiB. `bound_by` says which: "ram", "cgroup", "available", "unknown-ram".
@@ -36,17 +38,19 @@ struct AutoBudget {
 AutoBudget ComputeAutoBudget(const SystemMemory& system);
 
 struct MemoryRequest {
-  std::optional<int64_t> budget_bytes;  // --budget; empty = auto
-  double expert_fraction = -1;          // --expert-cache-frac, 0 to 1 of the budget; negative = decided by the plan
-  int64_t kv_bytes = 0;                 // for the planned context
-  int64_t scratch_bytes = 0;            // activations, logits, thread stacks
+  std::optional<int64_t> budget_bytes;    // --budget; empty = auto
+  std::optional<int64_t> memory_bytes{};  // --memory, the whole process: the largest budget that stays below it
+  double expert_fraction = -1;            // --expert-cache-frac, 0 to 1 of the budget; negative = decided by the plan
+  int64_t kv_bytes = 0;                   // for the planned context
+  int64_t scratch_bytes = 0;              // activations, logits, thread stacks
 };
 
 // Sizes in bytes. slots x slot size = region.
 struct MemoryPlan {
   // Inside the budget.
   int64_t budget_bytes = 0;
-  std::string budget_bound;       // "flag", AutoBudget::bound_by, or ceiling_bound when that lowered an auto budget
+  std::string budget_bound;       // "flag", AutoBudget::bound_by, or ceiling_bound when that lowered an auto budget;
+                                  // "all weights" when a flag for the whole process allows more than they need
   int64_t floor_bytes = 0;        // smallest budget this model takes
   int64_t full_bytes = 0;         // budget at which everything stays resident
   int32_t pinned_cores = 0;       // cores of layers [0, pinned_cores) stay resident
@@ -68,7 +72,7 @@ struct MemoryPlan {
 
   int64_t total_bytes = 0;    // of the whole process
   int64_t ceiling_bytes = 0;  // what the system will leave us; 0 = unknown
-  std::string ceiling_bound;  // "physical", "available", "cgroup", "address space"
+  std::string ceiling_bound;  // "physical", "available", "cgroup", "address space", "--memory"
 };
 
 // Splits the budget. All cores stay resident if they fit beside the experts' floor (one token's routed set over all
@@ -76,8 +80,9 @@ struct MemoryPlan {
 // the others pass through a ring. Takes no more than the model needs. An explicit budget is taken or refused, never
 // changed; an automatic one shrinks so that the whole process stays below the ceiling. Errors: kResourceExhausted with
 // the numbers: below the floor ("--budget 600.0 MB is below the floor of 1.05 GB for qwen3_moe (8 experts x 48 layers
-// and two cores); try --budget 1.05GB"), or beyond the ceiling; a flag value it suggests works. kInvalidArgument for a
-// fraction above 1.
+// and two cores); try --budget 1.05GB"), or beyond the ceiling; a flag value it suggests works. The same for
+// memory_bytes, which is a ceiling lower than the system's. kInvalidArgument for a fraction above 1, and for a budget
+// and memory_bytes together.
 Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& index, const MemoryRequest& request,
                                   const SystemMemory& system);
 

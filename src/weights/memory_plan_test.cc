@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/size.h"
+#include "io/test_folder.h"
 #include "weights/fake_model.h"
 
 namespace nunspark {
@@ -61,6 +62,19 @@ TEST(SystemMemory, IsMeasured) {
   EXPECT_GT(system.physical_bytes, system.process_bytes);
   EXPECT_GT(system.process_bytes, kMiB / 2);
   EXPECT_GT(system.process_virtual_bytes, system.process_bytes);
+}
+
+TEST(SystemMemory, WhatAnotherEngineHasPlannedIsNotAvailable) {
+  const TestFolder folder;
+  const SystemMemory before = MeasureSystemMemory(folder.path());
+  const int64_t planned = before.process_bytes + before.available_bytes / 2;
+  const MemoryReservation first = MemoryReservation::Take(planned, folder.path());
+  const SystemMemory after = MeasureSystemMemory(folder.path());
+  // Others use the machine too.
+  EXPECT_NEAR(static_cast<double>(after.available_bytes), static_cast<double>(before.available_bytes) / 2,
+              static_cast<double>(before.available_bytes) / 8);
+  const MemoryReservation second = MemoryReservation::Take(before.available_bytes * 2, folder.path());
+  EXPECT_EQ(MeasureSystemMemory(folder.path()).available_bytes, 1) << "nothing is left, which is not unknown";
 }
 
 // Plans a model on a machine that leaves it `room`.
@@ -277,6 +291,62 @@ TEST(MemoryPlan, CeilingIsTheSmallestBound) {
   EXPECT_EQ(plan.ceiling_bytes, kGiB - 100 * kMiB);
   planner.system = {};
   EXPECT_EQ(planner.Plan(kGiB).value().ceiling_bytes, 0) << "nothing is known";
+}
+
+class WholeProcess : public ::testing::Test {
+ protected:
+  Result<MemoryPlan> Plan(int64_t memory) const {
+    return MakeMemoryPlan(planner_.model.layout, planner_.model.index,
+                          {.budget_bytes = std::nullopt, .memory_bytes = memory, .kv_bytes = 5000}, planner_.system);
+  }
+
+  Planner planner_{{.layers = 9, .experts = 12, .core_bytes = 400000, .expert_part_bytes = 70000}};
+};
+
+TEST_F(WholeProcess, WeightsGetWhatTheRestLeaves) {
+  const MemoryPlan full = Plan(kGiB).value();
+  EXPECT_EQ(full.budget_bound, "all weights");
+  EXPECT_EQ(full.budget_bytes, full.full_bytes);
+  int32_t slots = full.expert_slots + 1;
+  for (int64_t memory = full.total_bytes - 1; memory > full.total_bytes / 2; memory -= kMiB) {
+    const Result<MemoryPlan> plan = Plan(memory);
+    if (!plan.ok()) break;
+    EXPECT_LE(plan->total_bytes, memory);
+    EXPECT_EQ(plan->budget_bound, "--memory");
+    EXPECT_EQ(plan->ceiling_bytes, memory);
+    EXPECT_LT(plan->expert_slots, slots);
+    slots = plan->expert_slots;
+    // Nothing is left over that one more expert would fit in.
+    EXPECT_GT(plan->total_bytes + plan->expert_slot_bytes * 257 / 256 + 1, memory);
+  }
+  EXPECT_LT(slots, full.expert_slots);
+}
+
+TEST_F(WholeProcess, BelowTheFloorIsRefusedWithTheNumbers) {
+  const Result<MemoryPlan> plan = Plan(4 * kMiB);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(plan.status().message(), HasSubstr("--memory 4.2 MB is below the "));
+  EXPECT_THAT(plan.status().message(), HasSubstr("fake_moe needs at least (weights "));
+  EXPECT_THAT(plan.status().message(), HasSubstr("KV cache 5.0 KB"));
+  const std::string flag = plan.status().message().substr(plan.status().message().rfind(' ') + 1);
+  EXPECT_TRUE(Plan(ParseSize(flag).value()).ok()) << flag;
+}
+
+TEST_F(WholeProcess, MoreThanTheSystemHasIsRefused) {
+  planner_.system.available_bytes = kGiB;
+  const Result<MemoryPlan> plan = Plan(2 * kGiB);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.status().message(), HasSubstr("--memory 2.15 GB is more than the"));
+  EXPECT_THAT(plan.status().message(), HasSubstr("available memory"));
+  const std::string flag = plan.status().message().substr(plan.status().message().rfind(' ') + 1);
+  EXPECT_TRUE(Plan(ParseSize(flag).value()).ok()) << flag;
+}
+
+TEST_F(WholeProcess, IsNotGivenTogetherWithABudget) {
+  const Result<MemoryPlan> plan = MakeMemoryPlan(planner_.model.layout, planner_.model.index,
+                                                 {.budget_bytes = kGiB, .memory_bytes = kGiB}, planner_.system);
+  EXPECT_EQ(plan.status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -8,42 +8,11 @@
 #include <regex>
 
 #include "base/json.h"
-#include "integration/support.h"
+#include "integration/program.h"
 #include "io/file.h"
 
 namespace nunspark::test {
 namespace {
-
-const std::string kBinary = NUNSPARK_BINARY;
-
-struct Ran {
-  int code;
-  std::string out, err;
-};
-
-Ran Nunspark(const std::string& arguments, const std::string& before = "") {
-  Ran ran;
-  ran.code = RunShell(before + kBinary + " " + arguments, &ran.out, &ran.err);
-  return ran;
-}
-
-Json JsonOf(const Ran& ran) {
-  EXPECT_EQ(ran.code, 0) << ran.err;
-  const Result<Json> json = ParseJson(ran.out, "output");
-  EXPECT_TRUE(json.ok()) << json.status().message() << "\n" << ran.out;
-  return json.ok() ? *json : Json();
-}
-
-// Exit 1 and one last line, "Error: ...", that holds every part.
-void ExpectError(const Ran& ran, std::initializer_list<const char*> parts) {
-  EXPECT_EQ(ran.code, 1) << ran.err;
-  const size_t start = ran.err.find("Error: ");
-  ASSERT_TRUE(start == 0 || (start != std::string::npos && ran.err[start - 1] == '\n')) << ran.err;
-  EXPECT_EQ(ran.err.find('\n', start), ran.err.size() - 1) << ran.err;
-  for (const char* part : parts) EXPECT_NE(ran.err.find(part, start), std::string::npos) << part << " in " << ran.err;
-}
-
-std::string Demo() { return ModelPath("demo-moe-4bit"); }
 
 TEST(CommandLine, VersionNamesCompilerAndInstructionSets) {
   const Ran ran = Nunspark("--version");
@@ -55,7 +24,7 @@ TEST(CommandLine, VersionNamesCompilerAndInstructionSets) {
 
 TEST(CommandLine, EveryVerbHasHelp) {
   for (const char* verb :
-       {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity"}) {
+       {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity", "plan", "doctor"}) {
     const Ran ran = Nunspark(std::string(verb) + " --help");
     EXPECT_EQ(ran.code, 0) << verb;
     EXPECT_NE(ran.out.find("--help"), std::string::npos) << verb;

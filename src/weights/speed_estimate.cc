@@ -1,0 +1,93 @@
+#include "weights/speed_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace nunspark {
+namespace {
+
+// Of what memory gives to plain reading, the products of weights reach this share (docs/measurements/kernels.md).
+constexpr double kShareOfMemoryRate = 0.7;
+
+// What one token needs.
+struct Work {
+  double core_bytes = 0;      // of weights, the head among them
+  double expert_bytes = 0;    // of the experts chosen
+  double streamed_bytes = 0;  // cores that do not stay, from the drive
+  double expert_read_bytes = 0;
+  int64_t experts = 0;
+};
+
+Work WorkOf(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan) {
+  Work work;
+  const HParams& h = layout.hparams;
+  for (size_t layer = 0; layer < layout.core.size(); ++layer) {
+    const PieceId core = layout.core[layer];
+    work.core_bytes += static_cast<double>(layout.pieces[static_cast<size_t>(core)].bytes);
+    if (static_cast<int32_t>(layer) >= plan.pinned_cores) {
+      work.streamed_bytes += static_cast<double>(index.piece(core).read_bytes);
+    }
+    const PieceId expert = layout.first_expert[layer];
+    if (expert < 0) continue;
+    const auto used = static_cast<double>(std::min(h.experts_per_token, h.experts));
+    work.expert_bytes += used * static_cast<double>(layout.pieces[static_cast<size_t>(expert)].bytes);
+    work.expert_read_bytes += used * static_cast<double>(index.piece(expert).read_bytes);
+    work.experts += h.experts;
+  }
+  const PieceId head = h.tied ? layout.embed : layout.norm_head;
+  work.core_bytes += static_cast<double>(layout.pieces[static_cast<size_t>(head)].bytes);
+  return work;
+}
+
+}  // namespace
+
+double TypicalHitRate(int64_t slots, int64_t experts, int64_t experts_per_layer, int64_t experts_per_token) {
+  CHECK(experts_per_layer > 0 && experts_per_token > 0);
+  if (slots >= experts) return 1;
+  const double share = static_cast<double>(std::max<int64_t>(slots, 0)) / static_cast<double>(experts);
+  const double ratio = static_cast<double>(experts_per_layer) / static_cast<double>(experts_per_token);
+  return 1 - std::pow(1 - share, 1 + std::max(0.0, std::log2(ratio)));
+}
+
+SpeedEstimate EstimateSpeed(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
+                            const MachineRates& rates, std::optional<double> hit_rate) {
+  const Work work = WorkOf(layout, index, plan);
+  const HParams& h = layout.hparams;
+  SpeedEstimate estimate;
+  if (work.experts > 0) {
+    estimate.expert_hit_rate =
+        hit_rate.value_or(TypicalHitRate(plan.expert_slots, work.experts, h.experts, h.experts_per_token));
+  }
+  const double expert_misses = work.expert_read_bytes * (1 - estimate.expert_hit_rate);
+  estimate.read_bytes_per_token = work.streamed_bytes + expert_misses;
+  if (rates.drive <= 0 || rates.memory <= 0) return estimate;
+  const double compute_rate = rates.memory * kShareOfMemoryRate;
+  const double core_s = work.core_bytes / compute_rate;
+  const double expert_s = work.expert_bytes / compute_rate;
+  estimate.drive_s = estimate.read_bytes_per_token / rates.drive;
+  estimate.compute_s = core_s + expert_s;
+  estimate.bound = estimate.drive_s > estimate.compute_s ? "drive" : "memory";
+  estimate.tokens_per_s = 1 / std::max(estimate.drive_s, core_s + std::max(expert_misses / rates.drive, expert_s));
+  return estimate;
+}
+
+int64_t KneeBudget(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
+                   const MachineRates& rates) {
+  const auto keeps_up = [&](int64_t budget_bytes) {
+    const Result<MemoryPlan> tried = MakeMemoryPlan(layout, index, {.budget_bytes = budget_bytes}, {});
+    if (!tried.ok()) return false;
+    const SpeedEstimate estimate = EstimateSpeed(layout, index, *tried, rates);
+    return estimate.drive_s <= estimate.compute_s;
+  };
+  int64_t low = plan.floor_bytes, high = plan.full_bytes;
+  if (low >= high || keeps_up(low)) return low;
+  while (high - low > std::max<int64_t>(1, plan.full_bytes / 1000)) {
+    const int64_t middle = low + (high - low) / 2;
+    (keeps_up(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace nunspark

@@ -1,0 +1,95 @@
+#include "weights/speed_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "weights/fake_model.h"
+
+namespace nunspark {
+namespace {
+
+constexpr MachineRates kRates{.drive = 2e9, .memory = 20e9};
+
+// A plan of a model at a budget, on a machine that has room for everything.
+MemoryPlan PlanOf(const FakeModel& model, int64_t budget_bytes) {
+  return MakeMemoryPlan(model.layout, model.index, {.budget_bytes = budget_bytes}, {}).value();
+}
+
+MemoryPlan FullPlan(const FakeModel& model) { return PlanOf(model, int64_t{1} << 40); }
+
+// Published for models with 8 of 128 and 8 of 256 experts; the synthetic checkpoints' own simulation for 8 of 64.
+TEST(TypicalHitRate, IsNearWhatOthersMeasured) {
+  EXPECT_NEAR(TypicalHitRate(115, 768, 64, 8), 0.478, 0.05);
+  EXPECT_NEAR(TypicalHitRate(256, 768, 64, 8), 0.786, 0.05);
+  EXPECT_NEAR(TypicalHitRate(806, 6144, 128, 8), 0.53, 0.06);
+  EXPECT_NEAR(TypicalHitRate(1612, 6144, 128, 8), 0.76, 0.06);
+  EXPECT_NEAR(TypicalHitRate(24, 100, 256, 8), 0.85, 0.06);
+}
+
+TEST(TypicalHitRate, GrowsWithMemoryFromNothingToEverything) {
+  EXPECT_EQ(TypicalHitRate(0, 100, 10, 2), 0);
+  EXPECT_EQ(TypicalHitRate(100, 100, 10, 2), 1);
+  for (int slots = 1; slots <= 100; ++slots) {
+    EXPECT_GT(TypicalHitRate(slots, 100, 10, 2), TypicalHitRate(slots - 1, 100, 10, 2));
+  }
+  EXPECT_NEAR(TypicalHitRate(50, 100, 4, 4), 0.5, 1e-12) << "every expert is used: each is as likely as any other";
+}
+
+TEST(EstimateSpeed, WithEverythingInMemoryTheDriveHasNothingToDo) {
+  const FakeModel model({.layers = 6, .experts = 8, .experts_per_token = 3});
+  const SpeedEstimate estimate = EstimateSpeed(model.layout, model.index, FullPlan(model), kRates);
+  EXPECT_EQ(estimate.read_bytes_per_token, 0);
+  EXPECT_EQ(estimate.expert_hit_rate, 1);
+  EXPECT_EQ(estimate.bound, "memory");
+  EXPECT_NEAR(estimate.tokens_per_s, 1 / estimate.compute_s, 1e-6 * estimate.tokens_per_s);
+}
+
+TEST(EstimateSpeed, MissesAreReadAndOverlapWithExpertsOnly) {
+  const FakeModel model({.layers = 6, .experts = 8, .experts_per_token = 3});
+  MemoryPlan plan = FullPlan(model);
+  plan.expert_slots /= 2;
+  const double expert_reads = 3.0 * static_cast<double>(model.index.piece(model.layout.first_expert.back()).read_bytes);
+  int64_t moe_layers = 0;
+  for (const PieceId first : model.layout.first_expert) moe_layers += first >= 0 ? 1 : 0;
+  const SpeedEstimate estimate = EstimateSpeed(model.layout, model.index, plan, kRates, 0.25);
+  EXPECT_EQ(estimate.expert_hit_rate, 0.25);
+  EXPECT_NEAR(estimate.read_bytes_per_token, 0.75 * expert_reads * static_cast<double>(moe_layers), 1);
+  EXPECT_EQ(estimate.bound, "drive");
+  EXPECT_LT(estimate.tokens_per_s, 1 / estimate.drive_s);
+  EXPECT_GT(estimate.tokens_per_s, 1 / (estimate.drive_s + estimate.compute_s));
+}
+
+TEST(EstimateSpeed, CoresThatDoNotStayAreReadForEveryToken) {
+  const FakeModel model({.layers = 6, .experts = 0});
+  const MemoryPlan full = FullPlan(model);
+  const MemoryPlan plan = PlanOf(model, full.full_bytes - 1);
+  ASSERT_LT(plan.pinned_cores, 6);
+  int64_t bytes = 0;
+  for (size_t layer = static_cast<size_t>(plan.pinned_cores); layer < 6; ++layer) {
+    bytes += model.index.piece(model.layout.core[layer]).read_bytes;
+  }
+  const SpeedEstimate estimate = EstimateSpeed(model.layout, model.index, plan, kRates);
+  EXPECT_EQ(estimate.read_bytes_per_token, static_cast<double>(bytes));
+  EXPECT_NEAR(estimate.tokens_per_s, 1 / std::max(estimate.drive_s, estimate.compute_s), 1e-6 * estimate.tokens_per_s);
+}
+
+TEST(EstimateSpeed, WithoutRatesThereIsNoSpeed) {
+  const FakeModel model({});
+  EXPECT_EQ(EstimateSpeed(model.layout, model.index, FullPlan(model), {}).tokens_per_s, 0);
+}
+
+TEST(KneeBudget, IsWhereDriveAndMemoryTakeTheSameTime) {
+  const FakeModel model({.layers = 6, .experts = 32, .experts_per_token = 3});
+  const MemoryPlan full = FullPlan(model);
+  const auto at = [&](int64_t budget) {
+    return EstimateSpeed(model.layout, model.index, PlanOf(model, budget), kRates);
+  };
+  const int64_t knee = KneeBudget(model.layout, model.index, full, kRates);
+  EXPECT_GT(knee, full.floor_bytes);
+  EXPECT_LT(knee, full.full_bytes);
+  EXPECT_EQ(at(knee).bound, "memory");
+  EXPECT_EQ(at(knee - full.full_bytes / 20).bound, "drive");
+  EXPECT_EQ(KneeBudget(model.layout, model.index, full, {.drive = 1e15, .memory = 1e9}), full.floor_bytes);
+}
+
+}  // namespace
+}  // namespace nunspark

@@ -1,0 +1,122 @@
+// How much memory a run takes: what is planned, what is allowed, what is used.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "integration/program.h"
+#include "integration/support.h"
+
+namespace nunspark::test {
+namespace {
+
+const std::string kGenerate = "generate " + Demo() + " --prompt x --max-tokens 4 --json ";
+
+// The value that the error line's last words suggest for a flag.
+std::string SuggestedFlag(const Ran& ran) {
+  const size_t at = ran.err.rfind(" try --");
+  EXPECT_NE(at, std::string::npos) << ran.err;
+  return at == std::string::npos ? "" : ran.err.substr(at + 5, ran.err.size() - at - 6);
+}
+
+TEST(Plan, PartsAddUpToTheTotal) {
+  const Json plan = JsonOf(Nunspark("plan --json " + Demo()));
+  int64_t sum = 0;
+  const Json parts = MemberOf(plan, {"parts"});
+  for (const auto& [name, bytes] : parts.as_object()) sum += bytes.as_int();
+  EXPECT_EQ(sum, MemberOf(plan, {"total_bytes"}).as_int());
+  EXPECT_LE(MemberOf(plan, {"floor_bytes"}).as_int(), MemberOf(plan, {"knee_bytes"}).as_int());
+  EXPECT_LE(MemberOf(plan, {"knee_bytes"}).as_int(), MemberOf(plan, {"full_bytes"}).as_int());
+}
+
+TEST(Plan, MoreMemoryNeverReadsMore) {
+  const Json plan = JsonOf(Nunspark("plan --json " + Demo()));
+  const Json budgets = MemberOf(plan, {"budgets"});
+  ASSERT_GE(budgets.as_array().size(), 3U);
+  double before = 1e18;
+  for (const Json& row : budgets.as_array()) {
+    const double bytes = MemberOf(row, {"expected", "bytes_per_token"}).as_double();
+    EXPECT_LT(bytes, before);
+    EXPECT_GT(MemberOf(row, {"expected", "tokens_per_s"}).as_double(), 0);
+    before = bytes;
+  }
+  EXPECT_EQ(before, 0) << "with all weights in memory nothing is read";
+}
+
+TEST(Plan, TextExplainsFloorAndKnee) {
+  const Ran ran = Nunspark("plan " + Demo() + " --budget 3.7MB --context 64 --parallel 2");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  for (const char* part : {"expert slots", "64 positions x 2 sequences", "floor", "knee", "full", "tokens/s", "reserve",
+                           "total", "experts of one token"}) {
+    EXPECT_NE(ran.out.find(part), std::string::npos) << part << "\n" << ran.out;
+  }
+}
+
+TEST(Plan, IsWhatARunUses) {
+  const std::string flags = " --budget 3.7MB --threads 2 --prefill-chunk 16 ";
+  const Json run = JsonOf(Nunspark(kGenerate + flags));
+  const int64_t context = MemberOf(run, {"timings", "prompt_tokens"}).as_int() + 3;
+  const Json plan = JsonOf(Nunspark("plan --json " + Demo() + flags + "--context " + std::to_string(context)));
+  EXPECT_EQ(MemberOf(plan, {"budget_bytes"}).as_int(), MemberOf(run, {"memory", "budget_bytes"}).as_int());
+  // The two processes themselves differ by what they have touched.
+  EXPECT_NEAR(MemberOf(plan, {"total_bytes"}).as_double(), MemberOf(run, {"memory", "plan_bytes"}).as_double(), 4e6);
+}
+
+TEST(Memory, OfTheWholeProcessIsKept) {
+  const Json full = JsonOf(Nunspark("plan --json --context 64 " + Demo()));
+  const int64_t most = MemberOf(full, {"total_bytes"}).as_int();
+  const std::string allowed = std::to_string(most - 2'000'000);
+  const Json run = JsonOf(Nunspark(kGenerate + "--memory " + allowed));
+  EXPECT_LE(MemberOf(run, {"memory", "plan_bytes"}).as_int(), most - 2'000'000);
+  EXPECT_LE(MemberOf(run, {"memory", "peak_bytes"}).as_int(), MemberOf(run, {"memory", "plan_bytes"}).as_int());
+  EXPECT_LT(MemberOf(run, {"memory", "budget_bytes"}).as_int(), MemberOf(full, {"budget_bytes"}).as_int());
+  for (const char* verb : {"inspect --json ", "perplexity --json --file /dev/null "}) {
+    ExpectError(Nunspark(verb + Demo() + " --memory 1MB --budget 1GB"), {"--memory", "--budget", "one of them"});
+  }
+}
+
+TEST(Memory, TooLittleIsRefusedWithAValueThatWorks) {
+  for (const std::string& verb : {kGenerate, "plan --json " + Demo() + " "}) {
+    const Ran refused = Nunspark(verb + "--memory 2MB");
+    ExpectError(refused, {"--memory 2.0 MB is below the", "qwen3_moe needs at least"});
+    EXPECT_EQ(Nunspark(verb + SuggestedFlag(refused)).code, 0) << SuggestedFlag(refused);
+  }
+  ExpectError(Nunspark(kGenerate + "--memory 9000TB"), {"--memory 9000.00 TB is more than the", "try --memory"});
+}
+
+TEST(Doctor, FindsNothingThatPreventsRunningAModelThatRuns) {
+  const Json report = JsonOf(Nunspark("doctor --json " + Demo()));
+  std::vector<std::string> topics;
+  const Json findings = MemberOf(report, {"findings"});
+  for (const Json& finding : findings.as_array()) {
+    topics.push_back(MemberOf(finding, {"topic"}).as_string());
+    EXPECT_NE(MemberOf(finding, {"remedy"}).as_string(), "") << topics.back();
+    EXPECT_NE(MemberOf(finding, {"level"}).as_string(), "problem") << topics.back();
+  }
+  for (const char* topic : {"processor", "CPUs", "clock", "heat", "memory", "group limit", "huge pages", "swap",
+                            "locked memory", "file system", "reads", "drive", "model"}) {
+    EXPECT_NE(std::find(topics.begin(), topics.end(), topic), topics.end()) << topic;
+  }
+  EXPECT_GT(MemberOf(report, {"drive", "best", "bytes_per_s"}).as_double(), 0);
+}
+
+TEST(Doctor, MeasuresAFolderWithoutAModelAndLeavesNothingThere) {
+  const TempFolder temp;
+  const Ran ran = Nunspark("doctor " + temp.path());
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_NE(ran.out.find("scattered"), std::string::npos) << ran.out;
+  EXPECT_TRUE(std::filesystem::is_empty(temp.path()));
+}
+
+TEST(Doctor, WhatPreventsRunningIsAnError) {
+  ExpectError(Nunspark("doctor /does/not/exist"), {"/does/not/exist"});
+  ExpectError(Nunspark("doctor " + Demo(), "NUNSPARK_ISA=quantum "), {"processor", "quantum"});
+  const TempFolder temp;
+  EXPECT_EQ(RunShell("cp " + Demo() + "/config.json " + temp.path(), nullptr), 0);
+  const Ran broken = Nunspark("doctor " + temp.path());
+  ExpectError(broken, {"model"});
+  EXPECT_NE(broken.out.find("problem"), std::string::npos) << broken.out;
+}
+
+}  // namespace
+}  // namespace nunspark::test
