@@ -31,9 +31,12 @@ Work WorkOf(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan
     }
     const PieceId expert = layout.first_expert[layer];
     if (expert < 0) continue;
+    // Experts of one layer differ by what their places in the file add to a direct read.
+    int64_t read_bytes = 0;
+    for (PieceId id = expert; id < expert + h.experts; ++id) read_bytes += index.piece(id).read_bytes;
     const auto used = static_cast<double>(std::min(h.experts_per_token, h.experts));
     work.expert_bytes += used * static_cast<double>(layout.pieces[static_cast<size_t>(expert)].bytes);
-    work.expert_read_bytes += used * static_cast<double>(index.piece(expert).read_bytes);
+    work.expert_read_bytes += used * static_cast<double>(read_bytes) / static_cast<double>(h.experts);
     work.experts += h.experts;
   }
   const PieceId head = h.tied ? layout.embed : layout.norm_head;

@@ -70,8 +70,8 @@ TEST(Memory, OfTheWholeProcessIsKept) {
   EXPECT_LE(MemberOf(run, {"memory", "plan_bytes"}).as_int(), most - 2'000'000);
   EXPECT_LE(MemberOf(run, {"memory", "peak_bytes"}).as_int(), MemberOf(run, {"memory", "plan_bytes"}).as_int());
   EXPECT_LT(MemberOf(run, {"memory", "budget_bytes"}).as_int(), MemberOf(full, {"budget_bytes"}).as_int());
-  for (const char* verb : {"inspect --json ", "perplexity --json --file /dev/null "}) {
-    ExpectError(Nunspark(verb + Demo() + " --memory 1MB --budget 1GB"), {"--memory", "--budget", "one of them"});
+  for (const std::string& verb : std::initializer_list<std::string>{"inspect " + Demo(), kGenerate, "plan " + Demo()}) {
+    ExpectError(Nunspark(verb + " --memory 1MB --budget 1GB"), {"--memory", "--budget", "one of them"});
   }
 }
 
