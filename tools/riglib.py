@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +62,24 @@ def checkpoint(shape, form):
         if synth("write", "--shape", shape, "--format", form, "--out", unfinished, stdout=sys.stderr).returncode != 0:
             fail(f"synth_moe.py could not write {unfinished}")
         unfinished.rename(path)
+    return path
+
+
+def packed(shape, folder, as_checkpoint=False):
+    """What nunspark runs: a pack of the MLX checkpoint made by the programs in `folder`, or the checkpoint itself."""
+    source = checkpoint(shape, "mlx")
+    if as_checkpoint:
+        return source
+    path = WORK / f"{shape}-pack"
+    command = [str(folder / "nunspark"), "pack", str(source), str(path)]
+    note(f"packing {path.relative_to(benchlib.ROOT)} ...")
+    # The packer itself knows whether a pack is up to date; another revision's is made anew.
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode != 0 and path.exists():
+        shutil.rmtree(path)
+        made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode != 0:
+        fail(f"{' '.join(command)}: {made.stderr.strip()}")
     return path
 
 

@@ -34,8 +34,6 @@ constexpr int64_t kRangesOfUnequals = 4;
 constexpr pid_t kBeingMoved = -1;
 
 constexpr int64_t kMaxUnits = int64_t{1} << 31;
-constexpr int64_t kMaxPartUnits = int64_t{1} << 20;
-
 int64_t ReadClock(clockid_t clock) {
   timespec time{};
   ::clock_gettime(clock, &time);
@@ -246,22 +244,6 @@ void ThreadPool::StopBeingHelped() {
       return;
     }
   }
-}
-
-ThreadPool::PartsSplit::PartsSplit(std::span<const Part> parts, int64_t grain) : grain_(std::max<int64_t>(grain, 1)) {
-  for (const Part& part : parts) {
-    DCHECK(part.items >= 0 && part.item_bytes > 0);
-    bytes_ += part.items * part.item_bytes;
-    units_ += (part.items + grain_ - 1) / grain_;
-  }
-  units_ = std::min(units_, kMaxPartUnits);
-  DCHECK(bytes_ < int64_t{1} << 42);
-}
-
-int64_t ThreadPool::PartsSplit::Boundary(const Part& part, int64_t byte) const {
-  if (byte <= 0) return 0;
-  if (byte >= part.items * part.item_bytes) return part.items;
-  return byte / (part.item_bytes * grain_) * grain_;
 }
 
 }  // namespace nunspark

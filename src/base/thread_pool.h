@@ -19,15 +19,16 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include "base/affinity.h"
+#include "base/align.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -60,47 +61,26 @@ class ThreadPool {
         &fn);
   }
 
-  // Work of several kinds in one job, say the rows of several matrices.
-  struct Part {
-    int64_t items = 0;       // >= 0
-    int64_t item_bytes = 1;  // > 0; what one item takes to compute, in any unit that all parts share
-  };
-
-  // Calls fn(part, begin, end, thread) so that the items [0, items) of every part are covered once. A thread's share
-  // follows bytes, whatever part they are of; ranges begin at multiples of `grain`. One job instead of one for each
-  // part. REQUIRES: the bytes of all parts together, less than 2^42.
-  template <typename Fn>
-  void ParallelForParts(std::span<const Part> parts, int64_t grain, const Fn& fn) {
-    const PartsSplit split(parts, grain);
-    ParallelFor(split.units(), 1, [&](int64_t begin, int64_t end, int thread) {
-      const int64_t begin_byte = split.FirstByte(begin), end_byte = split.FirstByte(end);
-      int64_t part_byte = 0;
-      for (size_t part = 0; part < parts.size(); ++part) {
-        const int64_t first = split.Boundary(parts[part], begin_byte - part_byte);
-        const int64_t last = split.Boundary(parts[part], end_byte - part_byte);
+  // Several loops in one job, say over the outputs of several matrices: calls fn(part, begin, end, thread) so that
+  // [0, items(part)) of every part in [0, parts) is covered once; ranges begin at multiples of `grain`. Threads take
+  // ranges as they become free, so shares follow the time that items take, whatever part they are of.
+  template <typename Items, typename Fn>
+  void ParallelForParts(int64_t parts, const Items& items, int64_t grain, const Fn& fn) {
+    int64_t units = 0;
+    for (int64_t part = 0; part < parts; ++part) units += CeilDiv(items(part), grain);
+    ParallelFor(units, 1, [&](int64_t begin, int64_t end, int thread) {
+      int64_t before = 0;
+      for (int64_t part = 0; part < parts && before < end; ++part) {
+        const int64_t count = items(part), last = std::min((end - before) * grain, count);
+        const int64_t first = std::max<int64_t>(begin - before, 0) * grain;
         if (first < last) fn(part, first, last, thread);
-        part_byte += parts[part].items * parts[part].item_bytes;
+        before += CeilDiv(count, grain);
       }
     });
   }
 
  private:
   using Invoke = void (*)(const void* context, int64_t begin, int64_t end, int thread);
-
-  // Cuts the bytes of all parts, one after the other, into units of one size.
-  class PartsSplit {
-   public:
-    PartsSplit(std::span<const Part> parts, int64_t grain);
-    int64_t units() const { return units_; }
-    int64_t FirstByte(int64_t unit) const { return units_ == 0 ? 0 : bytes_ * unit / units_; }
-    // Which item of `part` is the first not before `byte`, counted from the part's begin; rounded down to the grain.
-    int64_t Boundary(const Part& part, int64_t byte) const;
-
-   private:
-    int64_t grain_;
-    int64_t bytes_ = 0;
-    int64_t units_ = 0;
-  };
 
   ThreadPool() = default;
   void Run(int64_t count, int64_t grain, Invoke invoke, const void* context);

@@ -117,45 +117,26 @@ TEST(ThreadPool, LeavesTheCallersThreadWhereItMayRun) {
 }
 
 TEST(ThreadPoolParts, CoverEveryItemOfEveryPartOnce) {
-  using Part = ThreadPool::Part;
-  const std::vector<std::vector<Part>> cases = {
-      {},
-      {{.items = 0, .item_bytes = 5}},
-      {{.items = 1, .item_bytes = 5}},
-      {{.items = 100, .item_bytes = 7}, {.items = 0, .item_bytes = 1}, {.items = 33, .item_bytes = 1000}},
-      {{.items = 3, .item_bytes = 1}, {.items = 1, .item_bytes = int64_t{1} << 40}, {.items = 5000, .item_bytes = 64}},
-      {{.items = 2'000'000, .item_bytes = 3}, {.items = 17, .item_bytes = 2}},
-  };
+  const std::vector<std::vector<int64_t>> cases = {{}, {0}, {1}, {100, 0, 33}, {3, 1, 5000}, {2'000'000, 17}};
   for (const int threads : {1, 2, 3}) {
     const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(threads).value();
-    for (const std::vector<Part>& parts : cases) {
+    for (const std::vector<int64_t>& counts : cases) {
       for (const int64_t grain : {1, 16}) {
         std::vector<std::vector<int>> hits;
-        for (const Part& part : parts) hits.emplace_back(static_cast<size_t>(part.items), 0);
-        pool->ParallelForParts(parts, grain, [&](size_t part, int64_t begin, int64_t end, int thread) {
-          EXPECT_LT(thread, threads);
-          EXPECT_EQ(begin % grain, 0);
-          for (int64_t i = begin; i < end; ++i) ++hits[part][static_cast<size_t>(i)];
-        });
+        for (const int64_t count : counts) hits.emplace_back(static_cast<size_t>(count), 0);
+        pool->ParallelForParts(
+            static_cast<int64_t>(counts.size()), [&](int64_t part) { return counts[static_cast<size_t>(part)]; }, grain,
+            [&](int64_t part, int64_t begin, int64_t end, int thread) {
+              EXPECT_LT(thread, threads);
+              EXPECT_EQ(begin % grain, 0);
+              for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(part)][static_cast<size_t>(i)];
+            });
         for (const std::vector<int>& of_part : hits) {
           EXPECT_EQ(std::count(of_part.begin(), of_part.end(), 1), static_cast<int64_t>(of_part.size()));
         }
       }
     }
   }
-}
-
-TEST(ThreadPoolParts, SharesFollowBytes) {
-  const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(2).value();
-  const std::array<ThreadPool::Part, 2> parts = {{{.items = 1000, .item_bytes = 1}, {.items = 1000, .item_bytes = 9}}};
-  std::atomic<int64_t> most{0}, all{0};
-  pool->ParallelForParts(parts, 1, [&](size_t part, int64_t begin, int64_t end, int) {
-    // The half of all bytes ends within the second part, so no range of it has more.
-    if (part == 1) most = std::max<int64_t>(most, end - begin);
-    all += (end - begin) * parts[part].item_bytes;
-  });
-  EXPECT_EQ(all, 10000);
-  EXPECT_LE(most, 556) << "5,000 bytes and less than one item";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "kernels/numerics.h"
 #include "kernels/test_matrices.h"
 #include "quant/encoding.h"
+#include "quant/lanes.h"
 
 namespace nunspark::bench {
 namespace {
@@ -364,10 +365,14 @@ std::vector<WeightFormat> BenchFormats() {
                        .group_size = 64,
                        .scale_type = FloatType::kBF16});
   }
+  formats.push_back(FixedFormat(Encoding::kMxFp4));
+  for (size_t i = 0, in_rows = formats.size(); i < in_rows; ++i) {
+    formats.push_back(InOrder(formats[i], MatrixOrder::kLanes16));
+  }
   for (int e = static_cast<int>(Encoding::kQ4_0); e <= static_cast<int>(Encoding::kGgufMxFp4); ++e) {
     formats.push_back(FixedFormat(static_cast<Encoding>(e)));
   }
-  for (const Encoding encoding : {Encoding::kMxFp4, Encoding::kMxFp8, Encoding::kNvFp4}) {
+  for (const Encoding encoding : {Encoding::kMxFp8, Encoding::kNvFp4}) {
     formats.push_back(FixedFormat(encoding));
   }
   formats.push_back({.encoding = Encoding::kFp8Block, .bits = 8, .group_size = 128, .group_rows = 128});

@@ -24,6 +24,7 @@ struct Flags {
   std::string model;
   std::string out;
   std::vector<std::string> quantize;
+  std::string layout = "lanes";
   int threads = 0;
 };
 
@@ -65,6 +66,7 @@ Result<int> Run(const Flags& flags) {
   PackOptions options;
   options.out_folder = flags.out;
   options.threads = flags.threads;
+  options.layout = flags.layout == "rows" ? PackLayout::kRows : PackLayout::kLanes;
   for (const std::string& text : flags.quantize) {
     Result<QuantizeRule> rule = ParseQuantizeRule(text);
     if (!rule.ok()) return rule.status().WithContext("--quantize");
@@ -73,14 +75,6 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
   ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
   RETURN_IF_ERROR(AddTextFiles(checkpoint, flags.model, options));
-  if (checkpoint.is_gguf) {
-    Result<GgufTextFiles> files = ReadGgufTextFiles(checkpoint.gguf_path);
-    if (!files.ok() && files.status().code() != StatusCode::kNotFound) return files.status();
-    if (files.ok()) {
-      options.generated_files = {{"tokenizer.json", std::move(files->tokenizer_json)},
-                                 {"tokenizer_config.json", std::move(files->tokenizer_config_json)}};
-    }
-  }
   Progress progress("packing", ProgressUnit::kBytes);
   options.progress = [&](int64_t done, int64_t total) {
     progress.Update(done, total);
@@ -115,6 +109,12 @@ void AddPack(CLI::App& app, Action* action) {
           "'*.mlp.down_proj=affine:6:64'. Repeatable; the last rule that matches a module counts")
       ->allow_extra_args(false)
       ->type_name("[PATTERN=]ENCODING");
+  verb->add_option(
+          "--layout", flags->layout,
+          "lanes: weights that are multiplied faster with sixteen outputs side by side are stored so;\n"
+          "rows: as the source has them. 'pack PACK OUT --layout rows' gives back the tensors of a pack's source")
+      ->check(CLI::IsMember({"lanes", "rows"}))
+      ->capture_default_str();
   verb->add_option("--threads", flags->threads, "threads that encode; 0 = all CPUs this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

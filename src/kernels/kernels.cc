@@ -65,6 +65,12 @@ const KernelTable& Kernels() {
 
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   constexpr int64_t kToAlign = 16;
+  if (w.format.order == MatrixOrder::kLanes16) {
+    WeightMatrix in_rows = w;
+    in_rows.format.order = MatrixOrder::kRowMajor;
+    const int64_t bytes = RowBytes(w.format, w.cols) + 2 * ScaleRowBytes(w.format, w.cols);
+    return internal::kLaneRows * CeilDiv(bytes, 4) + 2 * kToAlign + MatMulScratchFloats(in_rows, rows);
+  }
   int64_t codes = 0;
   if (HasCodes(w.format)) {
     const int64_t units = (w.cols + 127) / 128;

@@ -11,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 #include "quant/gguf_decode.h"
+#include "quant/lanes.h"
 #include "quant/small_floats.h"
 
 // Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
@@ -72,6 +73,7 @@ namespace {
 #include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
 #include "kernels/codes.inc"
+#include "kernels/matmul_lanes.inc"
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 #define NUNSPARK_WIDE_TILES
 #include "kernels/matmul_wide.inc"

@@ -11,6 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 #include "quant/gguf_decode.h"
+#include "quant/lanes.h"
 #include "quant/small_floats.h"
 
 // Left to the compiler: sixteen floats fit no registers, and everything unrolled takes minutes to build with
@@ -33,6 +34,7 @@ namespace {
 #include "kernels/matmul_tiles.inc"
 #include "kernels/matmul.inc"
 #include "kernels/codes.inc"
+#include "kernels/matmul_lanes.inc"
 #include "kernels/matmul_codes.inc"
 // clang-format on
 

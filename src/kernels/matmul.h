@@ -63,6 +63,9 @@ struct MatMulLayout {
   int64_t total;
 };
 
+// Outputs of a kLanes16 matrix that are put back into rows at once, where activations are not rounded.
+inline constexpr int64_t kLaneRows = 64;
+
 constexpr bool IsNative(const WeightFormat& format) {
   const bool affine = format.encoding == Encoding::kAffine && (format.bits == 4 || format.bits == 8);
   return format.order == MatrixOrder::kRowMajor && (format.encoding <= Encoding::kBF16 || affine);

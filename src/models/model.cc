@@ -247,23 +247,15 @@ void Model::NormRows(const FloatVector& weight, int64_t size, double epsilon, co
 
 // Products of one input, shared out among the threads as one job.
 void Model::Project(std::initializer_list<Product> products, const Lease& lease, Input& in) {
-  int64_t jobs = 0;
   for (const Product& product : products) {
     if (Rounds(product.weight)) RoundRows(in, product.weight.cols);
-    jobs += CeilDiv(product.weight.rows, kOutputGrain);
   }
-  pool_.ParallelFor(jobs, 1, [&](int64_t begin, int64_t end, int thread) {
-    for (const Product& product : products) {
-      const WeightUse& weight = product.weight;
-      const int64_t first = std::max<int64_t>(begin, 0) * kOutputGrain,
-                    last = std::min(end * kOutputGrain, weight.rows);
-      const int64_t jobs_of_product = CeilDiv(weight.rows, kOutputGrain);
-      begin -= jobs_of_product;
-      end -= jobs_of_product;
-      if (first >= last) continue;
-      MultiplyRange(weight, lease, in, first, last, product.y, thread);
-    }
-  });
+  pool_.ParallelForParts(
+      std::ssize(products), [&](int64_t i) { return products.begin()[i].weight.rows; }, kOutputGrain,
+      [&](int64_t i, int64_t begin, int64_t end, int thread) {
+        const Product& product = products.begin()[i];
+        MultiplyRange(product.weight, lease, in, begin, end, product.y, thread);
+      });
 }
 
 // Outputs [begin, end) of one product.

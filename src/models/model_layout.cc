@@ -9,6 +9,7 @@
 
 #include "models/stored_matrix.h"
 #include "models/tensor_names.h"
+#include "quant/lanes.h"
 
 namespace nunspark {
 namespace {
@@ -243,6 +244,8 @@ class Resolver {
   Status CheckRows(const PieceLayout& table) const {
     const WeightFormat& format = table.weights.front().format;
     if (format.order == MatrixOrder::kRowMajor && format.encoding != Encoding::kFp8Block) return Status();
+    // A table that is also the head is in memory as a whole.
+    if (format.order == MatrixOrder::kLanes16 && h_.tied && table.kind == PieceKind::kEmbed) return Status();
     return UnsupportedError(fmt::format("{}: tensor {}: an embedding in {} is not supported", place_,
                                         table.parts.front().name, FormatName(format)));
   }
@@ -408,6 +411,12 @@ class Resolver {
       use.row_begin = begin;
       use.row_step = interleaved ? static_cast<int64_t>(members.size()) : 1;
       begin += interleaved ? 1 : use.rows;
+      const bool by_rows = spec->role == Role::kKvB || first.place == Place::kHeads || use.row_step != 1;
+      if (use.format.order == MatrixOrder::kLanes16 && (by_rows || use.row_begin % kLaneOutputs != 0)) {
+        return DataLossError(
+            fmt::format("{}: tensor {}{}: this matrix is never stored with sixteen outputs side by side", place_,
+                        name.stored, matrix.data.suffix));
+      }
       piece.weights.push_back(use);
     }
     return Status();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "formats/quantization.h"
+#include "quant/lanes.h"
 
 namespace nunspark::internal {
 namespace {
@@ -30,6 +31,7 @@ class Finder {
 
   Status FindData() {
     if (const TensorInfo* const weight = Find(".weight")) return Plain(*weight);
+    if (const TensorInfo* const lanes = Find(".weight@lanes16")) return Mlx(*lanes, MatrixOrder::kLanes16);
     if (const TensorInfo* const codes = Find(".qweight")) return Awq(*codes);
     for (const WeightFormat& format : BlockFormats()) {
       const std::string suffix = fmt::format(".weight@{}", BlockName(format));
@@ -55,7 +57,7 @@ class Finder {
   Status Plain(const TensorInfo& weight) {
     if (request_.kind == TensorKind::kLinear) {
       if (weight.dtype == DType::kF8E4M3) return Fp8(weight);
-      if (Find(".scales") != nullptr || weight.dtype == DType::kU32) return Mlx(weight);
+      if (Find(".scales") != nullptr || weight.dtype == DType::kU32) return Mlx(weight, MatrixOrder::kRowMajor);
     }
     return Floats(weight, ".weight", MatrixOrder::kRowMajor);
   }
@@ -90,17 +92,27 @@ class Finder {
     return Status();
   }
 
-  // MLX: weight U32 [rows, cols * bits / 32], scales [rows, cols / group]; affine has biases, the others U8 scales.
-  Status Mlx(const TensorInfo& weight) {
-    const TensorInfo* const scales = Find(".scales");
-    if (scales == nullptr) return Missing(".scales");
-    const TensorInfo* const biases = Find(".biases");
+  // MLX: weight U32 [rows, cols * bits / 32], scales [rows, cols / group]; affine has biases, the others U8 scales. In
+  // lanes (quant/lanes.h) [rows / 16, cols * bits / 32, 16] and so on, with @lanes16 behind the names.
+  Status Mlx(const TensorInfo& weight, MatrixOrder order) {
+    const bool lanes = order == MatrixOrder::kLanes16;
+    const std::string tag = lanes ? "@lanes16" : "";
+    const TensorInfo* const scales = Find(".scales" + tag);
+    if (scales == nullptr) return Missing(".scales" + tag);
+    const TensorInfo* const biases = Find(".biases" + tag);
     if (weight.dtype != DType::kU32) {
-      return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}.scales, found {}",
-                                       PlaceOf(checkpoint_), weight.name, request_.module, DTypeName(weight.dtype)));
+      return DataLossError(fmt::format("{}: tensor {}: expected type U32 beside {}, found {}", PlaceOf(checkpoint_),
+                                       weight.name, scales->name, DTypeName(weight.dtype)));
     }
-    const int64_t weight_cols = weight.shape.empty() ? 0 : weight.shape.back();
-    const int64_t scale_cols = scales->shape.empty() ? 0 : scales->shape.back();
+    const auto inner = [&](const TensorInfo& tensor) {
+      const size_t axes = tensor.shape.size(), axis = lanes ? 2 : 1;
+      return axes < axis ? 0 : tensor.shape[axes - axis];
+    };
+    const auto shape = [&](int64_t cols) {
+      if (lanes) return std::vector<int64_t>{request_.rows / kLaneOutputs, cols, kLaneOutputs};
+      return std::vector<int64_t>{request_.rows, cols};
+    };
+    const int64_t weight_cols = inner(weight), scale_cols = inner(*scales);
     int64_t bits = 0, group = 0;
     RETURN_IF_ERROR(Parameters(weight, weight_cols, scale_cols, bits, group));
     const bool affine = scales->dtype != DType::kU8;
@@ -109,13 +121,13 @@ class Finder {
                         .bits = static_cast<uint8_t>(bits),
                         .group_size = static_cast<uint16_t>(group)};
       ASSIGN_OR_RETURN(matrix_.format.scale_type, FloatTypeOf(*scales));
-      if (biases == nullptr) return Missing(".biases");
+      if (biases == nullptr) return Missing(".biases" + tag);
       if (biases->dtype != scales->dtype) {
         return DataLossError(fmt::format("{}: tensor {}: expected the type of its scales, {}, found {}",
                                          PlaceOf(checkpoint_), biases->name, DTypeName(scales->dtype),
                                          DTypeName(biases->dtype)));
       }
-      matrix_.biases = {biases, ".biases", {request_.rows, scale_cols}};
+      matrix_.biases = {biases, ".biases" + tag, shape(scale_cols)};
     } else {
       RETURN_IF_ERROR(Microscaling(weight, bits, group));
     }
@@ -126,8 +138,15 @@ class Finder {
                       "supported: 1, 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64, 128",
                       PlaceOf(checkpoint_), weight.name, bits, group));
     }
-    matrix_.data = {&weight, ".weight", {request_.rows, weight_cols}};
-    matrix_.scales = {scales, ".scales", {request_.rows, scale_cols}};
+    if (lanes) {
+      if (!HasLanes(matrix_.format, request_.rows, request_.cols)) {
+        return DataLossError(fmt::format("{}: tensor {}: {} in {} outputs is not stored with sixteen side by side",
+                                         PlaceOf(checkpoint_), weight.name, FormatName(matrix_.format), request_.rows));
+      }
+      matrix_.format.order = order;
+    }
+    matrix_.data = {&weight, ".weight" + tag, shape(weight_cols)};
+    matrix_.scales = {scales, ".scales" + tag, shape(scale_cols)};
     return Status();
   }
 
@@ -320,7 +339,7 @@ const std::string& PlaceOf(const Checkpoint& checkpoint) {
 }
 
 bool HasModule(const TensorIndex& tensors, const std::string& module) {
-  for (const char* suffix : {".weight", ".qweight", "_blocks", ""}) {
+  for (const char* suffix : {".weight", ".weight@lanes16", ".qweight", "_blocks", ""}) {
     if (tensors.Find(module + suffix) != nullptr) return true;
   }
   for (int e = static_cast<int>(Encoding::kQ4_0); e <= static_cast<int>(Encoding::kGgufMxFp4); ++e) {

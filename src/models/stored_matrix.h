@@ -47,7 +47,8 @@ const std::string& PlaceOf(const Checkpoint& checkpoint);
 bool HasModule(const TensorIndex& tensors, const std::string& module);
 
 // Finds the weight and its encoding. Forms, in this order: "m.weight" (floats; MLX codes with scales; fp8 with
-// weight_scale_inv), "m.qweight" (AWQ), "m.weight@TYPE" (GGML blocks), "m_blocks" (gpt-oss), "m" (floats). Bits and
+// weight_scale_inv), "m.weight@lanes16" (MLX codes in lanes), "m.qweight" (AWQ), "m.weight@TYPE" (GGML blocks),
+// "m_blocks" (gpt-oss), "m" (floats). Bits and
 // groups follow from the shapes; config.json's entry for the module must agree.
 // Errors: kNotFound; kDataLoss (wrong shape or type, config against tensors); kUnsupported. Each names the tensor.
 Result<StoredMatrix> FindMatrix(const Checkpoint& checkpoint, std::string_view model_type,

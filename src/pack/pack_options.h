@@ -21,6 +21,10 @@ struct GeneratedFile {
 // kGenerated: what lies beside the source does not belong to it, as with a GGUF file that was named itself.
 enum class SideFiles : uint8_t { kCopied, kGenerated };
 
+// kLanes: weights that the kernels multiply faster with sixteen outputs side by side are stored so (quant/lanes.h).
+// kRows: weights are stored as the source has them; of a pack, as its source had them.
+enum class PackLayout : uint8_t { kLanes, kRows };
+
 struct PackOptions {
   // Created, with the folders above it. It may exist if it is empty.
   std::string out_folder;
@@ -28,6 +32,7 @@ struct PackOptions {
   int64_t alignment = kMinPackAlignment;
   // A file of experts is closed when the next record would take its data beyond this.
   int64_t split_bytes = int64_t{8} << 30;
+  PackLayout layout = PackLayout::kLanes;
   // Which weights are encoded anew; empty: none.
   std::vector<QuantizeRule> quantize = {};
   // That encode; the result does not depend on it. 0 = all CPUs this process may use.

@@ -69,6 +69,7 @@ Status Planner::Run() {
   RETURN_IF_ERROR(ReadConfig());
   Manifest& manifest = plan_.manifest;
   ASSIGN_OR_RETURN(plan_.quantize, PlanQuantization(layout_, options_.quantize, manifest.config));
+  plan_.orders = PlanOrders(layout_, plan_.quantize, options_.layout);
   manifest.model_type = layout_.spec->name;
   manifest.tie_word_embeddings = layout_.hparams.tied;
   manifest.num_layers = static_cast<int>(layout_.hparams.layers);
@@ -85,7 +86,7 @@ Status Planner::Run() {
 // Checkpoint::config is the outcome of the first of them. Other sources have their config elsewhere.
 Status Planner::ReadConfig() {
   const std::string path = JoinPath(checkpoint_.folder, "config.json");
-  if (checkpoint_.is_gguf || checkpoint_.is_original_pack) {
+  if (checkpoint_.is_gguf || checkpoint_.is_original_pack || checkpoint_.is_pack) {
     plan_.manifest.config = checkpoint_.config;
     // GGUF has names of its own for types, and tensors named for them no longer say so.
     if (checkpoint_.is_gguf) plan_.manifest.config.Set("model_type", Json(std::string(layout_.spec->name)));
@@ -155,7 +156,7 @@ void Planner::PlanRecord(size_t index) {
   record.tensors.reserve(piece.parts.size());
   int64_t at = 0;
   for (size_t i = 0; i < piece.parts.size(); ++i) {
-    for (ManifestTensor& tensor : StoredTensors(piece.parts[i], plan_.quantize.EncodingOf(index, i))) {
+    for (ManifestTensor& tensor : PackedTensors(plan_, layout_, index, i)) {
       at = AlignUp(at, kPackTensorAlignment);
       tensor.offset = at;
       at += tensor.bytes;
@@ -298,6 +299,13 @@ Status Planner::Identify() {
 }  // namespace
 
 std::span<const std::string_view> PackedSideFiles() { return kSideFiles; }
+
+std::vector<ManifestTensor> PackedTensors(const PackPlan& plan, const ModelLayout& layout, size_t piece, size_t part) {
+  std::vector<ManifestTensor> tensors =
+      StoredTensors(layout.pieces[piece].parts[part], plan.quantize.EncodingOf(piece, part));
+  if (const std::optional<PartOrder>& order = plan.orders[piece][part]) TurnTensors(*order, tensors);
+  return tensors;
+}
 
 Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
   const int64_t alignment = options.alignment;

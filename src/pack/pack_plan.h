@@ -15,6 +15,7 @@
 #include "models/model_layout.h"
 #include "nunspark/status.h"
 #include "pack/pack_options.h"
+#include "pack/part_order.h"
 #include "pack/quantize_plan.h"
 
 namespace nunspark {
@@ -36,6 +37,7 @@ struct PackPlan {
   Manifest manifest;  // pieces as in the ModelLayout; checksums empty
   std::vector<PlannedFile> files;
   QuantizePlan quantize;
+  OrderPlan orders;
   std::vector<FileChecksum> copies;     // of the source's side files
   std::vector<FileChecksum> generated;  // of PackOptions::generated_files, those that are written
   std::vector<std::string> dropped;     // PackReport::dropped
@@ -45,6 +47,9 @@ struct PackPlan {
   // when it has the same identity. 32 hex digits.
   std::string identity;
 };
+
+// What becomes of a part of a piece, as the manifest lists it. Offsets are not set yet.
+std::vector<ManifestTensor> PackedTensors(const PackPlan& plan, const ModelLayout& layout, size_t piece, size_t part);
 
 // REQUIRES: `layout` belongs to `checkpoint`. Errors: as Pack's, of options and source.
 Result<PackPlan> MakePackPlan(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options);

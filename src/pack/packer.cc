@@ -26,6 +26,7 @@
 #include "pack/pack_folder.h"
 #include "pack/pack_plan.h"
 #include "pack/part_encoder.h"
+#include "pack/part_order.h"
 #include "pack/source_reader.h"
 
 namespace nunspark {
@@ -33,6 +34,9 @@ namespace {
 
 // What is read, hashed and written at a time.
 constexpr int64_t kBufferBytes = int64_t{8} << 20;
+
+// What is read and turned at a time.
+constexpr int64_t kTurnBytes = int64_t{1} << 20;
 
 // What is read ahead of its use.
 constexpr int64_t kPrefetchBytes = int64_t{16} << 20;
@@ -135,8 +139,9 @@ class PackRun {
   void Prefetch(int32_t piece);
   Status WriteRecord(int32_t piece, OutputFile& out, std::string& checksum);
   Status CopyPart(const TensorSlice& part, RecordWriter& writer);
-  Status EncodePart(const TensorSlice& part, const PartEncoding& encoding, const ManifestTensor* tensors,
-                    RecordWriter& writer);
+  Status TurnPart(const TensorSlice& part, const PartOrder& order, RecordWriter& writer);
+  Status EncodePart(const TensorSlice& part, const PartEncoding& encoding, const std::optional<PartOrder>& order,
+                    const ManifestTensor* tensors, RecordWriter& writer);
   Status FlushBatch(OutputFile& out);
   Status CopyFile(const FileChecksum& copy);
   Status WriteSmallFile(std::string_view name, std::string_view content);
@@ -152,6 +157,7 @@ class PackRun {
   SourceReader source_;
   std::unique_ptr<PartEncoder> encoder_;  // nullptr when nothing is encoded
   std::vector<uint8_t> buffer_;
+  std::vector<uint8_t> turn_buffer_;  // empty until something is turned
   Journal journal_;
   std::vector<JournalEntry> batch_;  // written, not yet synced
   int64_t batch_bytes_ = 0;
@@ -286,8 +292,13 @@ Status PackRun::WriteRecord(int32_t piece, OutputFile& out, std::string& checksu
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::optional<PartEncoding> encoding = plan_.quantize.EncodingOf(static_cast<size_t>(piece), i);
     RETURN_IF_ERROR(writer.PadTo(next->offset));
-    RETURN_IF_ERROR(encoding.has_value() ? EncodePart(parts[i], *encoding, next, writer) : CopyPart(parts[i], writer));
-    next += StoredTensors(parts[i], encoding).size();
+    const std::optional<PartOrder>& order = plan_.orders[static_cast<size_t>(piece)][i];
+    if (encoding.has_value()) {
+      RETURN_IF_ERROR(EncodePart(parts[i], *encoding, order, next, writer));
+    } else {
+      RETURN_IF_ERROR(order.has_value() ? TurnPart(parts[i], *order, writer) : CopyPart(parts[i], writer));
+    }
+    next += PackedTensors(plan_, layout_, static_cast<size_t>(piece), i).size();
   }
   RETURN_IF_ERROR(writer.PadTo(record.bytes));
   ASSIGN_OR_RETURN(checksum, writer.Finish());
@@ -308,16 +319,38 @@ Status PackRun::CopyPart(const TensorSlice& part, RecordWriter& writer) {
   return Status();
 }
 
+Status PackRun::TurnPart(const TensorSlice& part, const PartOrder& order, RecordWriter& writer) {
+  TileTurner turner(order, order.scales);
+  turn_buffer_.resize(static_cast<size_t>(kTurnBytes));
+  const int64_t end = part.offset + part.bytes;
+  for (int64_t offset = part.offset; offset < end;) {
+    const auto bytes = std::span(turn_buffer_).first(static_cast<size_t>(std::min(end - offset, kTurnBytes)));
+    RETURN_IF_ERROR(source_.Read(part.file, offset, bytes));
+    offset += static_cast<int64_t>(bytes.size());
+    if (const int64_t more = std::min(end - offset, kPrefetchBytes); more > 0) {
+      source_.Prefetch(part.file, offset, more);
+    }
+    RETURN_IF_ERROR(turner.Append(bytes, [&](std::span<const uint8_t> tile) { return writer.Append(tile); }));
+  }
+  return Status();
+}
+
 // `tensors`: what becomes of the part - codes, scales and maybe biases.
-Status PackRun::EncodePart(const TensorSlice& part, const PartEncoding& encoding, const ManifestTensor* tensors,
-                           RecordWriter& writer) {
-  RETURN_IF_ERROR(
-      encoder_->Encode(part, encoding, source_, [&](std::span<const uint8_t> codes) { return writer.Append(codes); }));
+Status PackRun::EncodePart(const TensorSlice& part, const PartEncoding& encoding, const std::optional<PartOrder>& order,
+                           const ManifestTensor* tensors, RecordWriter& writer) {
+  const TileTurner::Sink write = [&](std::span<const uint8_t> bytes) { return writer.Append(bytes); };
+  std::optional<TileTurner> turner;
+  const TileTurner::Sink turn = [&](std::span<const uint8_t> bytes) {
+    return turner.has_value() ? turner->Append(bytes, write) : write(bytes);
+  };
+  if (order.has_value()) turner.emplace(*order, false);
+  RETURN_IF_ERROR(encoder_->Encode(part, encoding, source_, turn));
+  if (order.has_value()) turner.emplace(*order, true);
   RETURN_IF_ERROR(writer.PadTo(tensors[1].offset));
-  RETURN_IF_ERROR(writer.Append(encoder_->scales()));
+  RETURN_IF_ERROR(turn(encoder_->scales()));
   if (encoder_->biases().empty()) return Status();
   RETURN_IF_ERROR(writer.PadTo(tensors[2].offset));
-  return writer.Append(encoder_->biases());
+  return turn(encoder_->biases());
 }
 
 Status PackRun::FlushBatch(OutputFile& out) {
@@ -412,9 +445,10 @@ Status PackRun::Advance(int64_t bytes) {
 }  // namespace
 
 Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout, const PackOptions& options) {
-  if (checkpoint.is_pack) {
-    return InvalidArgumentError(
-        fmt::format("{} is already a pack; give the checkpoint it was made from", checkpoint.folder));
+  if (checkpoint.is_pack && options.layout != PackLayout::kRows) {
+    return InvalidArgumentError(fmt::format(
+        "{} is already a pack; give the checkpoint it was made from, or --layout rows for a pack with its tensors",
+        checkpoint.folder));
   }
   ASSIGN_OR_RETURN(PackPlan plan, MakePackPlan(checkpoint, layout, options));
   ASSIGN_OR_RETURN(const PackPaths paths, FindPackPaths(options.out_folder));

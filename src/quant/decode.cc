@@ -6,6 +6,7 @@
 #include "base/half.h"
 #include "quant/encoding.h"
 #include "quant/gguf_decode.h"
+#include "quant/lanes.h"
 #include "quant/small_floats.h"
 
 namespace nunspark {
@@ -82,6 +83,22 @@ void DecodeColumns(const WeightMatrix& w, int64_t stored_row, float* out) {
   }
 }
 
+void DecodeLane(const WeightMatrix& w, int64_t stored_row, float* out) {
+  const WeightFormat& format = w.format;
+  const int64_t tile = stored_row / kLaneOutputs, lane = stored_row % kLaneOutputs;
+  const uint8_t* const codes = w.data + tile * kLaneOutputs * RowBytes(format, w.cols);
+  for (int64_t k = 0; k < w.cols; ++k) {
+    const uint32_t code = LaneCode(format.bits, codes, lane, k);
+    const int64_t group = (tile * (w.cols / format.group_size) + k / format.group_size) * kLaneOutputs + lane;
+    if (format.encoding == Encoding::kMxFp4) {
+      out[k] = 2.0f * E2m1ToFloat(code) * HalfE8m0ToFloat(w.scales[group]);
+    } else {
+      out[k] = std::fma(LoadFloat(format.scale_type, w.scales, group), static_cast<float>(code),
+                        LoadFloat(format.scale_type, w.biases, group));
+    }
+  }
+}
+
 }  // namespace
 
 void DecodeRow(const WeightMatrix& w, int64_t row, float* out) {
@@ -89,6 +106,7 @@ void DecodeRow(const WeightMatrix& w, int64_t row, float* out) {
   CHECK(row >= 0 && row < w.rows);
   const int64_t stored_row = w.StoredRow(row);
   if (w.format.order == MatrixOrder::kColumnMajor) return DecodeColumns(w, stored_row, out);
+  if (w.format.order == MatrixOrder::kLanes16) return DecodeLane(w, stored_row, out);
   const uint8_t* data = w.data + stored_row * RowBytes(w.format, w.cols);
   const int64_t scale_row = ScaleRow(w.format, stored_row) * ScaleRowBytes(w.format, w.cols);
   const uint8_t* biases = w.format.encoding == Encoding::kAffine ? w.biases + scale_row : nullptr;

@@ -103,10 +103,11 @@ std::string BlockFormatNames() {
 }
 
 std::string FormatName(const WeightFormat& format) {
-  if (const FixedRow* row = FindFixed(format.encoding)) return std::string(row->name);
+  const char* const order = format.order == MatrixOrder::kLanes16 ? "-lanes16" : "";
+  if (const FixedRow* row = FindFixed(format.encoding)) return fmt::format("{}{}", row->name, order);
   const std::string_view scale = FloatName(format.scale_type);
   switch (format.encoding) {
-    case Encoding::kAffine: return fmt::format("affine{}-g{}/{}", format.bits, format.group_size, scale);
+    case Encoding::kAffine: return fmt::format("affine{}-g{}/{}{}", format.bits, format.group_size, scale, order);
     case Encoding::kAwq: return fmt::format("awq{}-g{}/{}", format.bits, format.group_size, scale);
     case Encoding::kFp8Block:
       return fmt::format("fp8-{}x{}/{}", BlockSize(format.group_rows), BlockSize(format.group_size), scale);
@@ -118,6 +119,11 @@ std::string FormatName(const WeightFormat& format) {
 }
 
 bool IsSupported(const WeightFormat& format) {
+  if (format.order == MatrixOrder::kLanes16) {
+    WeightFormat rows = format;
+    rows.order = MatrixOrder::kRowMajor;
+    return (format.encoding == Encoding::kAffine || format.encoding == Encoding::kMxFp4) && IsSupported(rows);
+  }
   WeightFormat expected = format;
   if (IsFloat(format.encoding)) {
     expected = FloatFormat(static_cast<FloatType>(format.encoding));

@@ -62,7 +62,8 @@ int64_t FloatBytes(FloatType type);
 std::string_view FloatName(FloatType type);  // "f32"
 
 // kRowMajor: the inputs of one output follow each other. kColumnMajor (floats and kAwq): the outputs of one input do.
-enum class MatrixOrder : uint8_t { kRowMajor, kColumnMajor };
+// kLanes16 (kAffine and kMxFp4): sixteen outputs side by side, see lanes.h; row_begin is a multiple of 16, row_step 1.
+enum class MatrixOrder : uint8_t { kRowMajor, kColumnMajor, kLanes16 };
 
 struct WeightFormat {
   Encoding encoding = Encoding::kF32;
@@ -86,19 +87,20 @@ std::optional<WeightFormat> FindBlockFormat(std::string_view name);
 std::string_view BlockName(const WeightFormat& format);
 std::string BlockFormatNames();  // "q4_0, q4_1, ..."
 
-// Short name for people: "bf16", "f16-columns", "affine4-g64/bf16", "mxfp4", "awq4-g128/f16", "fp8-128x128/f32",
-// "q4_k"; GGML's mxfp4 is "gguf-mxfp4".
+// Short name for people: "bf16", "f16-columns", "affine4-g64/bf16", "affine4-g64/bf16-lanes16", "mxfp4",
+// "awq4-g128/f16", "fp8-128x128/f32", "q4_k"; GGML's mxfp4 is "gguf-mxfp4".
 std::string FormatName(const WeightFormat& format);
 
-// Whether this build can decode it: the floats in either order; affine with 1-6 or 8 bits and awq with 4 at groups of
-// 32, 64, 128; fp8 with blocks of any size; the fixed formats.
+// Whether this build can decode it: the floats by rows or columns; affine with 1-6 or 8 bits and awq with 4 at groups
+// of 32, 64, 128; fp8 with blocks of any size; the fixed formats; affine and mxfp4 also as kLanes16.
 bool IsSupported(const WeightFormat& format);
 
 // `cols` must be a multiple of this: the elements of a block or group; 1 for floats and fp8.
 int64_t BlockElements(const WeightFormat& format);
 
 // Bytes of one stored row of codes (or floats, or blocks), and of one row of scales (0 when there are none beside the
-// data). Biases of affine are as long as its scales. REQUIRES: kRowMajor; cols a multiple of BlockElements.
+// data). Biases of affine are as long as its scales. Of kLanes16 the share of an output. REQUIRES: not kColumnMajor;
+// cols a multiple of BlockElements.
 int64_t RowBytes(const WeightFormat& format, int64_t cols);
 int64_t ScaleRowBytes(const WeightFormat& format, int64_t cols);
 
