@@ -25,10 +25,12 @@ struct Packed {
   PackReport report;
 };
 
-// Writes the model to `work`/model, packs it to `work`/pack and opens the pack.
+// Writes the model to `work`/model, packs it to `work`/pack and opens the pack. In rows: the items speak of the
+// source's names and bytes (encodings_pack_test.cc has lanes).
 Result<Packed> PackAndOpen(const TestModel& model, const TempFolder& work, PackOptions options = {}) {
   model.WriteTo(work / "model");
   options.out_folder = work / "pack";
+  options.layout = PackLayout::kRows;
   Packed packed;
   ASSIGN_OR_RETURN(packed.report, PackFolder(work / "model", options));
   ASSIGN_OR_RETURN(packed.checkpoint, OpenCheckpoint(work / "pack"));
@@ -348,7 +350,8 @@ TEST(PackFormat, WeightFilesAloneAreAnOrdinaryCheckpoint) {
     }
   }
   // And it packs again, to the same records.
-  const Result<PackReport> report = Pack(*checkpoint, *layout, {.out_folder = work / "again"});
+  const Result<PackReport> report =
+      Pack(*checkpoint, *layout, {.out_folder = work / "again", .layout = PackLayout::kRows});
   ASSERT_TRUE(report.ok()) << report.status().message();
   EXPECT_THAT(report->dropped, testing::IsEmpty());
   for (const char* name : {"model-core.safetensors", "model-experts-00001.safetensors"}) {
@@ -408,7 +411,11 @@ TEST(PackFullSet, PacksHoldTheBytesOfTheirSources) {
       const TempFolder work;
       const Result<PackReport> report = Pack(*source, *layout, {.out_folder = work / "pack", .split_bytes = 1 << 20});
       ASSERT_TRUE(report.ok()) << report.status().message();
-      const Checkpoint pack = OpenCheckpoint(work / "pack").value();
+      // To lanes and back.
+      const Result<PackReport> turned =
+          PackFolder(work / "pack", {.out_folder = work / "rows", .layout = PackLayout::kRows});
+      ASSERT_TRUE(turned.ok()) << turned.status().message();
+      const Checkpoint pack = OpenCheckpoint(work / "rows").value();
       const Result<ModelLayout> again = ResolveModel(pack);
       ASSERT_TRUE(again.ok()) << again.status().message();
       ASSERT_EQ(again->pieces.size(), layout->pieces.size());

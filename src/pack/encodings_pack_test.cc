@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -62,12 +63,89 @@ TestModel Mlx(const std::string& mode, int bits, int64_t group) {
 }
 
 TEST(EncodingsPack, OfMlx) {
-  EXPECT_EQ(PackedFormat(Mlx("mxfp4", 4, 32)), "mxfp4");
+  EXPECT_EQ(PackedFormat(Mlx("mxfp4", 4, 32)), "mxfp4-lanes16");
   EXPECT_EQ(PackedFormat(Mlx("mxfp8", 8, 32)), "mxfp8");
   EXPECT_EQ(PackedFormat(Mlx("nvfp4", 4, 16)), "nvfp4");
-  for (const int bits : {1, 2, 3, 5, 6, 8}) {
-    EXPECT_EQ(PackedFormat(Mlx("affine", bits, 64)), fmt::format("affine{}-g64/f32", bits));
+  for (const int bits : {1, 2, 3, 4, 5, 6, 8}) {
+    EXPECT_EQ(PackedFormat(Mlx("affine", bits, 64)), fmt::format("affine{}-g64/f32-lanes16", bits));
   }
+}
+
+TEST(EncodingsPack, RowsWhenAskedAndBackFromLanes) {
+  const TempFolder work;
+  Mlx("affine", 5, 32).WriteTo(work / "model");
+  ASSERT_TRUE(PackTo(work / "model", work / "lanes").ok());
+  ASSERT_TRUE(PackFolder(work / "model", {.out_folder = work / "rows", .layout = PackLayout::kRows}).ok());
+  ASSERT_TRUE(PackFolder(work / "lanes", {.out_folder = work / "back", .layout = PackLayout::kRows}).ok());
+  const std::map<std::string, std::string> rows = FolderContent(work / "rows"), back = FolderContent(work / "back"),
+                                           lanes = FolderContent(work / "lanes");
+  EXPECT_EQ(Names(back), Names(rows));
+  // All but what says where it came from.
+  EXPECT_TRUE(back.at("model-core.safetensors") == rows.at("model-core.safetensors"));
+  EXPECT_FALSE(lanes.at("model-core.safetensors") == rows.at("model-core.safetensors"));
+  EXPECT_EQ(OpenCheckpoint(work / "rows")->tensors.Find("model.layers.0.mlp.up_proj.weight@lanes16"), nullptr);
+  EXPECT_NE(OpenCheckpoint(work / "lanes")->tensors.Find("model.layers.0.mlp.up_proj.weight@lanes16"), nullptr);
+}
+
+TEST(EncodingsPack, EveryRowIsTheOneOfTheSource) {
+  for (const int bits : {2, 3, 4, 6, 8}) {
+    const TempFolder work;
+    Mlx("affine", bits, 64).WriteTo(work / "model");
+    ASSERT_TRUE(PackTo(work / "model", work / "pack").ok());
+    const Checkpoint checkpoints[2] = {OpenCheckpoint(work / "model").value(), OpenCheckpoint(work / "pack").value()};
+    std::vector<std::vector<float>> rows[2];
+    for (int i = 0; i < 2; ++i) {
+      const ModelLayout layout = ResolveModel(checkpoints[i]).value();
+      for (const PieceLayout& piece : layout.pieces) {
+        for (const WeightUse& use : piece.weights) {
+          if (use.scales < 0) continue;
+          const auto part = [&](int32_t index) {
+            return PartBytes(checkpoints[i], piece.parts[static_cast<size_t>(index)]);
+          };
+          const std::string data = part(use.data), scales = part(use.scales), biases = part(use.biases);
+          const auto bytes = [](const std::string& text) { return reinterpret_cast<const uint8_t*>(text.data()); };
+          const WeightMatrix w{.format = use.format,
+                               .rows = use.rows,
+                               .cols = use.cols,
+                               .data = bytes(data),
+                               .scales = bytes(scales),
+                               .biases = bytes(biases),
+                               .row_begin = use.row_begin,
+                               .row_step = use.row_step,
+                               .stored_rows = use.stored_rows};
+          for (int64_t row = 0; row < use.rows; ++row) {
+            DecodeRow(w, row, rows[i].emplace_back(static_cast<size_t>(use.cols)).data());
+          }
+        }
+      }
+    }
+    // Scales are random bytes, so some are no numbers.
+    ASSERT_EQ(rows[0].size(), rows[1].size());
+    for (size_t r = 0; r < rows[0].size(); ++r) {
+      for (size_t k = 0; k < rows[0][r].size(); ++k) {
+        const float a = rows[0][r][k], b = rows[1][r][k];
+        ASSERT_TRUE(a == b || (a != a && b != b)) << bits << " bits, row " << r << ", input " << k;
+      }
+    }
+  }
+}
+
+// Tables whose rows are read one by one stay in rows, as does what has no whole number of tiles.
+TEST(EncodingsPack, WhatIsReadByRowsStaysInRows) {
+  const TempFolder work;
+  const TestModel model = ModelWith(
+      [](TestModel& to, const std::string& module, int64_t rows, int64_t cols) {
+        to.Add(module + ".weight", DType::kU32, {rows, cols / 8});
+        to.Add(module + ".scales", DType::kF32, {rows, cols / 64});
+        to.Add(module + ".biases", DType::kF32, {rows, cols / 64});
+      },
+      {{"quantization", Settings({{"group_size", 64}, {"bits", 4}})}});
+  model.WriteTo(work / "model");
+  ASSERT_TRUE(PackTo(work / "model", work / "pack").ok());
+  const Checkpoint pack = OpenCheckpoint(work / "pack").value();
+  EXPECT_NE(pack.tensors.Find("model.embed_tokens.weight"), nullptr);
+  EXPECT_NE(pack.tensors.Find("model.norm.weight"), nullptr);
+  EXPECT_NE(pack.tensors.Find("model.layers.0.self_attn.q_proj.weight@lanes16"), nullptr);
 }
 
 TEST(EncodingsPack, Fp8InBlocks) {
@@ -124,10 +202,10 @@ TEST(EncodingsPack, APackWhoseConfigContradictsItsTensorsIsRefused) {
     const Result<ModelLayout> layout = ResolveModel(*checkpoint);
     return layout.ok() ? std::string("no error") : layout.status().message();
   };
-  EXPECT_THAT(error(R"({"bits":8,"group_size":64})"), HasSubstr("model.layers.0.mlp.up_proj.weight"));
-  EXPECT_THAT(error(R"({"bits":4,"group_size":32})"), HasSubstr("model.layers.0.mlp.up_proj.weight"));
-  EXPECT_THAT(error(R"({"mode":"mxfp4"})"), HasSubstr("model.layers.0.mlp.up_proj.weight"));
-  EXPECT_THAT(error("false"), HasSubstr("model.layers.0.mlp.up_proj.weight"));
+  EXPECT_THAT(error(R"({"bits":8,"group_size":64})"), HasSubstr("model.layers.0.mlp.up_proj.weight@lanes16"));
+  EXPECT_THAT(error(R"({"bits":4,"group_size":32})"), HasSubstr("model.layers.0.mlp.up_proj.weight@lanes16"));
+  EXPECT_THAT(error(R"({"mode":"mxfp4"})"), HasSubstr("model.layers.0.mlp.up_proj.weight@lanes16"));
+  EXPECT_THAT(error("false"), HasSubstr("model.layers.0.mlp.up_proj.weight@lanes16"));
   EXPECT_THAT(error(R"({"bits":0})"), HasSubstr("model.layers.0.mlp.up_proj.bits"));
   EXPECT_EQ(error(R"({"bits":4,"group_size":64})"), "no error");
 }

@@ -100,7 +100,7 @@ TEST(GgufPack, FloatsCanBeQuantisedAndBlocksAreKept) {
   const Result<ModelLayout> layout = ResolveModel(OpenCheckpoint(work / "pack").value());
   ASSERT_TRUE(layout.ok()) << layout.status().message();
   EXPECT_EQ(FormatName(FindWeight(layout->pieces[static_cast<size_t>(layout->core[0])], Role::kQuery)->format),
-            "affine4-g64/f32");
+            "affine4-g64/f32-lanes16");
   WriteGguf(work / "blocks.gguf", "Q4_K");
   EXPECT_THAT(PackFolder(work / "blocks.gguf", options).status().message(), HasSubstr("quantised already"));
 }

@@ -26,10 +26,13 @@ std::string TensorBytesOf(const Checkpoint& checkpoint, const TensorInfo& tensor
   return data;
 }
 
-// Both have the same tensors under the same names.
-void ExpectSameTensors(const std::string& one, const std::string& other) {
+// A pack holds the same tensors under the same names, once what it has turned to lanes is turned back.
+void ExpectSameTensors(const std::string& one, const std::string& pack) {
+  const TempFolder work(FolderPlace::kMemory);
+  const Result<PackReport> turned = PackFolder(pack, {.out_folder = work / "rows", .layout = PackLayout::kRows});
+  ASSERT_TRUE(turned.ok()) << turned.status().message();
   const Result<Checkpoint> a = OpenCheckpoint(one);
-  const Result<Checkpoint> b = OpenCheckpoint(other);
+  const Result<Checkpoint> b = OpenCheckpoint(work / "rows");
   ASSERT_TRUE(a.ok()) << a.status().message();
   ASSERT_TRUE(b.ok()) << b.status().message();
   EXPECT_EQ(a->tensors.tensors().size(), b->tensors.tensors().size());

@@ -51,6 +51,8 @@ Result<PackReport> PackWith(const TempFolder& work, const std::vector<const char
   options.out_folder = work / out;
   options.quantize = Rules(rules);
   options.threads = threads;
+  // The tests look at the encoded rows; LanesHoldTheEncodedRows at what becomes of them.
+  options.layout = PackLayout::kRows;
   return PackFolder(work / "model", options);
 }
 
@@ -280,6 +282,7 @@ TEST(QuantizePack, GoesOnWhereItWasStopped) {
   PackOptions options;
   options.out_folder = work / "pack";
   options.quantize = Rules({"affine:4:64", "lm_head=affine:8:32"});
+  options.layout = PackLayout::kRows;
   int calls = 0;
   bool resumed = false;
   for (int stop_after = 1;; ++stop_after) {
@@ -455,6 +458,18 @@ TEST(QuantizePack, GeneratedFilesFillInForMissingOnes) {
   EXPECT_TRUE(PackFolder(work / "model", options)->reused);
   options.generated_files[1].content = "made otherwise";
   EXPECT_THAT(PackFolder(work / "model", options).status().message(), HasSubstr("another tokenizer_config.json"));
+}
+
+TEST(QuantizePack, LanesHoldTheEncodedRows) {
+  const TempFolder work;
+  FloatModel({.layers = 1, .vocab = 96, .dim = 128, .ffn = 256}).WriteTo(work / "model");
+  const std::vector<const char*> rules = {"affine:6:64", "*.mlp.up_proj=mxfp4"};
+  const Result<PackReport> packed = PackWith(work, rules);
+  ASSERT_TRUE(packed.ok()) << packed.status().message();
+  ASSERT_TRUE(PackFolder(work / "model", {.out_folder = work / "lanes", .quantize = Rules(rules)}).ok());
+  ASSERT_TRUE(PackFolder(work / "lanes", {.out_folder = work / "back", .layout = PackLayout::kRows}).ok());
+  EXPECT_TRUE(ReadTensors(work / "lanes").contains("model.layers.0.mlp.up_proj.scales@lanes16"));
+  EXPECT_EQ(ReadTensors(work / "back"), ReadTensors(work / "pack"));
 }
 
 }  // namespace
