@@ -6,7 +6,7 @@
 // and 4 low bits and then one of 1, 1 and 2 high bits. Scales (and biases) are [group][output: 16] in their own type.
 //
 // A vector of sixteen words so holds four consecutive inputs of every output, once the bits are masked, which is what
-// instructions for products of four bytes take: no lanes have to be added up (docs/measurements/lanes.md).
+// instructions for products of four bytes take: no lanes have to be added up (docs/decisions/0006-packs-hold-lanes.md).
 #ifndef NUNSPARK_QUANT_LANES_H_
 #define NUNSPARK_QUANT_LANES_H_
 
