@@ -74,6 +74,7 @@ namespace {
 #include "kernels/matmul.inc"
 #include "kernels/codes.inc"
 #include "kernels/matmul_lanes.inc"
+#include "kernels/matmul_lanes_f32.inc"
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 #define NUNSPARK_WIDE_TILES
 #include "kernels/matmul_wide.inc"

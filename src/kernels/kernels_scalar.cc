@@ -35,6 +35,7 @@ namespace {
 #include "kernels/matmul.inc"
 #include "kernels/codes.inc"
 #include "kernels/matmul_lanes.inc"
+#include "kernels/matmul_lanes_f32.inc"
 #include "kernels/matmul_codes.inc"
 // clang-format on
 

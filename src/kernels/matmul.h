@@ -63,7 +63,9 @@ struct MatMulLayout {
   int64_t total;
 };
 
-// Outputs of a kLanes16 matrix that are put back into rows at once, where activations are not rounded.
+// Rows of x, not rounded, that a kLanes16 matrix multiplies as it is; for more it is put back into rows, so many
+// outputs at once.
+inline constexpr int64_t kLaneFewRows = 8;
 inline constexpr int64_t kLaneRows = 64;
 
 constexpr bool IsNative(const WeightFormat& format) {

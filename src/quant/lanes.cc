@@ -81,48 +81,69 @@ void FromOnePlane(int64_t cols, const uint8_t* tile, uint8_t* out) {
   }
 }
 
-// Code e of a block of 32 in a row's stream of bits, which may be read as whole words up to the block's end.
-uint32_t StreamCode(int bits, const uint8_t* block, int64_t e) {
-  const int64_t bit = e * bits;
-  uint32_t pair = block[bit / 8];
-  if (bit % 8 + bits > 8) pair |= static_cast<uint32_t>(block[bit / 8 + 1]) << 8;
-  return (pair >> (bit % 8)) & ((1u << bits) - 1);
-}
-
 // The place of the word that holds element e of a block's plane, of one output.
 int64_t WordPlace(int width, int64_t lane, int64_t e) { return (e / (32 / width) * kLaneOutputs + lane) * 4; }
 
+// Codes of two planes go four at a time: as 4 * bits bits of the row's stream, or a byte each.
+struct Fours {
+  explicit Fours(int code_bits) : bits(code_bits), code((1u << code_bits) - 1) {}
+  uint32_t ToBytes(uint32_t stream) const {
+    return (stream & code) | (stream >> bits & code) << 8 | (stream >> 2 * bits & code) << 16 |
+           (stream >> 3 * bits & code) << 24;
+  }
+  uint32_t FromBytes(uint32_t bytes) const {
+    return (bytes & code) | (bytes >> 8 & code) << bits | (bytes >> 16 & code) << 2 * bits |
+           (bytes >> 24 & code) << 3 * bits;
+  }
+  int bits;
+  uint32_t code;
+};
+
+constexpr uint32_t PlaneMask(int width) { return ((1u << width) - 1) * 0x01010101u; }
+
 void ToTwoPlanes(int bits, int64_t cols, const uint8_t* rows, uint8_t* out) {
   const LanePlanes planes = LanePlanesOf(bits);
+  const Fours fours(bits);
   const int64_t row_bytes = cols * bits / 8, block_bytes = kBlock * bits / 8;
-  std::memset(out, 0, static_cast<size_t>(kLaneOutputs * row_bytes));
   for (int64_t block = 0; block < cols / kBlock; ++block) {
-    uint8_t* const low = out + block * block_bytes * kLaneOutputs;
-    uint8_t* const high = low + planes.low * 4 * kLaneOutputs;
+    uint8_t* const words = out + block * block_bytes * kLaneOutputs;
     for (int64_t lane = 0; lane < kLaneOutputs; ++lane) {
-      for (int64_t e = 0; e < kBlock; ++e) {
-        const uint32_t code = StreamCode(bits, rows + lane * row_bytes + block * block_bytes, e);
-        const auto add = [&](uint8_t* plane, int width, uint32_t value) {
-          uint8_t* const at = plane + WordPlace(width, lane, e);
-          StoreWord(LoadWord(at) | value << ShiftOf(width, e % (32 / width)), at);
-        };
-        add(low, planes.low, code & ((1u << planes.low) - 1));
-        add(high, planes.high, code >> planes.low);
+      uint8_t stream[40] = {};
+      std::memcpy(stream, rows + lane * row_bytes + block * block_bytes, static_cast<size_t>(block_bytes));
+      uint32_t plane[6] = {};  // the words of the low plane, then those of the high one
+      for (int v = 0; v < 8; ++v) {
+        const int bit = v * 4 * bits;
+        const uint32_t codes = fours.ToBytes(LoadWord(stream + bit / 8) >> (bit % 8));
+        const int low_each = 8 / planes.low, high_each = 8 / planes.high;
+        plane[v / low_each] |= (codes & PlaneMask(planes.low)) << (planes.low * (v % low_each));
+        plane[planes.low + v / high_each] |= (codes >> planes.low & PlaneMask(planes.high))
+                                             << (planes.high * (v % high_each));
       }
+      for (int w = 0; w < bits; ++w) StoreWord(plane[w], words + (w * kLaneOutputs + lane) * 4);
     }
   }
 }
 
 void FromTwoPlanes(int bits, int64_t cols, const uint8_t* tile, uint8_t* out) {
-  const int64_t row_bytes = cols * bits / 8;
-  std::memset(out, 0, static_cast<size_t>(kLaneOutputs * row_bytes));
-  for (int64_t lane = 0; lane < kLaneOutputs; ++lane) {
-    uint8_t* const row = out + lane * row_bytes;
-    for (int64_t k = 0; k < cols; ++k) {
-      const uint32_t code = LaneCode(bits, tile, lane, k) << (k * bits % 8);
-      uint8_t* const at = row + k * bits / 8;
-      at[0] = static_cast<uint8_t>(at[0] | code);
-      if (code > 0xff) at[1] = static_cast<uint8_t>(at[1] | code >> 8);
+  const LanePlanes planes = LanePlanesOf(bits);
+  const Fours fours(bits);
+  const int64_t row_bytes = cols * bits / 8, block_bytes = kBlock * bits / 8;
+  for (int64_t block = 0; block < cols / kBlock; ++block) {
+    const uint8_t* const words = tile + block * block_bytes * kLaneOutputs;
+    for (int64_t lane = 0; lane < kLaneOutputs; ++lane) {
+      uint32_t plane[6] = {};
+      for (int w = 0; w < bits; ++w) plane[w] = LoadWord(words + (w * kLaneOutputs + lane) * 4);
+      uint8_t stream[40] = {};
+      for (int v = 0; v < 8; ++v) {
+        const int low_each = 8 / planes.low, high_each = 8 / planes.high;
+        const uint32_t low = plane[v / low_each] >> (planes.low * (v % low_each)) & PlaneMask(planes.low);
+        const uint32_t high =
+            plane[planes.low + v / high_each] >> (planes.high * (v % high_each)) & PlaneMask(planes.high);
+        const int bit = v * 4 * bits;
+        uint8_t* const at = stream + bit / 8;
+        StoreWord(LoadWord(at) | fours.FromBytes(low | high << planes.low) << (bit % 8), at);
+      }
+      std::memcpy(out + lane * row_bytes + block * block_bytes, stream, static_cast<size_t>(block_bytes));
     }
   }
 }
