@@ -22,6 +22,9 @@ inline constexpr Numerics kDefaultNumerics = Numerics::kI16;
 
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
+// kAuto: on while measurements say that it pays.
+enum class Governed : uint8_t { kAuto, kOn, kOff };
+
 struct EngineOptions {
   std::optional<int64_t> budget_bytes = std::nullopt;  // resident weights: cores + expert slots + ring; empty = auto
   std::optional<int64_t> memory_bytes = std::nullopt;  // the whole process instead: the budget follows from it
@@ -32,8 +35,14 @@ struct EngineOptions {
   int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
   Numerics numerics = kDefaultNumerics;
-  bool prefetch = true;
+  bool prefetch = true;     // false: nothing is read ahead of need
   int32_t warm_window = 1;  // layers prefetched ahead
+  // Passes of one token: the next layer's router, run on this layer's output, says which experts to read ahead.
+  Governed lookahead = Governed::kAuto;
+  int32_t lookahead_top = 12;    // experts that it names
+  double prediction_recall = 1;  // for benchmarks: the share of its predictions that is not replaced by wrong ones
+  // Passes of several tokens: what the next layers needed in the pass before is read ahead.
+  Governed expert_prefetch = Governed::kAuto;
   IoChoice io = IoChoice::kAuto;
   bool direct_io = true;       // bypass the page cache where the file system allows it
   double read_timeout_s = 30;  // a drive that does not answer for so long fails the request

@@ -14,11 +14,13 @@ struct KindStats {
   int64_t bytes_read = 0;  // from the drive, alignment included
 };
 
-// Reads ahead of need, in pieces and in their bytes. Wasted: read, at least in part, and dropped unused.
+// Reads ahead of need, in pieces and in their bytes. Wasted: read, at least in part, and not used in time. Withdrawn:
+// given up before anything was read.
 struct PrefetchStats {
   int64_t issued = 0;
   int64_t used = 0;
   int64_t wasted = 0;
+  int64_t withdrawn = 0;
   int64_t issued_bytes = 0;
   int64_t used_bytes = 0;
   int64_t wasted_bytes = 0;
@@ -60,6 +62,8 @@ struct CacheStats {
   int64_t resident_peak_bytes = 0;
   PrefetchStats core_prefetch;    // of cores and dense layers
   PrefetchStats expert_prefetch;  // of experts, predicted
+  int64_t lookahead_passes = 0;   // of one row, with predictions
+  int64_t lookahead_skipped = 0;  // predictions not made because the next core was not in memory
   int64_t quarantined_slots = 0;  // held by reads that have not returned in time, now
   int64_t read_timeouts = 0;      // how often that happened
   int64_t stall_us = 0;           // forward pass waiting for the drive

@@ -38,6 +38,10 @@ IoBackend BackendOf(IoChoice choice) {
 PieceCacheOptions CacheOptionsOf(const EngineOptions& options) {
   return {.prefetch = options.prefetch,
           .warm_window = options.warm_window,
+          .lookahead = options.lookahead,
+          .lookahead_top = options.lookahead_top,
+          .prediction_recall = options.prediction_recall,
+          .expert_prefetch = options.expert_prefetch,
           .read_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.read_timeout_s * 1e3))};
 }
 

@@ -57,6 +57,13 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
     return InvalidArgumentError(
         fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
   }
+  if (options.lookahead_top < 1) {
+    return InvalidArgumentError(fmt::format("lookahead must name at least 1 expert, found {}", options.lookahead_top));
+  }
+  if (!(options.prediction_recall >= 0 && options.prediction_recall <= 1)) {
+    return InvalidArgumentError(
+        fmt::format("prediction recall must be from 0 to 1, found {}", options.prediction_recall));
+  }
   if (!(options.read_timeout_s > 0 && options.read_timeout_s <= kMaxReadTimeout)) {
     return InvalidArgumentError(
         fmt::format("a read timeout must be from above 0 to {} s, found {}", kMaxReadTimeout, options.read_timeout_s));

@@ -145,6 +145,7 @@ Status Model::Layers(int32_t begin, int32_t end, const Batch& batch, WeightSourc
     if (batch.cancelled != nullptr && batch.cancelled->load(std::memory_order_relaxed))
       return CancelledError("cancelled");
     RETURN_IF_ERROR(Layer(plans_[static_cast<size_t>(layer)], batch, weights, x));
+    if (batch.rows.size() == 1 && layer + 1 < end) PredictExperts(plans_[static_cast<size_t>(layer) + 1], weights, x);
   }
   return Status();
 }

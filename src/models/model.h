@@ -76,7 +76,9 @@ class Model {
   void FfnDense(const LayerPlan& plan, const Lease& core, Input& in);
   Status FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in);
   void Activate(const LayerPlan& plan, const Lease& core, int64_t count);
+  Input RouterInput(const LayerPlan& plan, const Lease& core, int64_t rows, const float* x);
   void Route(const LayerPlan& plan, const Lease& core, Input& in);
+  void PredictExperts(const LayerPlan& plan, WeightSource& weights, const float* x);
   void ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows);
   void GroupByExpert(const LayerPlan& plan, int64_t rows);
   Status RunExperts(const LayerPlan& plan, std::span<const Lease> experts, WeightSource& weights, Input& in);

@@ -33,31 +33,36 @@ XieluParams XieluOf(const LayerPlan& plan, const Lease& core) {
 
 Status Model::Ffn(const LayerPlan& plan, const Lease& core, int64_t rows, WeightSource& weights, const float* x) {
   Scratch& s = *scratch_;
-  Input in{.x = NormOr(plan.ffn_norm, core, x, rows), .rows = rows, .rounded = s.rounded};
-  if (!plan.moe()) {
-    FfnDense(plan, core, in);
-    return Status();
-  }
-  if (!Has(plan.expert_norm)) {
+  if (plan.moe() && !Has(plan.expert_norm)) {
+    Input in = RouterInput(plan, core, rows, x);
     Route(plan, core, in);
     return FfnMoe(plan, weights, in);
   }
+  Input in{.x = NormOr(plan.ffn_norm, core, x, rows), .rows = rows, .rounded = s.rounded};
+  FfnDense(plan, core, in);
+  if (!plan.moe()) return Status();
 
   // Both, each with norms of its own; the router norms the stream once more.
-  FfnDense(plan, core, in);
   Norm(plan.post_dense_norm, core, s.branch, rows, s.branch);
-  const int64_t size = rows * hparams().model_dim;
-  Norm(plan.router_scale, core, x, rows, s.routed);
-  kernels_.scale(s.routed, static_cast<float>(1 / std::sqrt(static_cast<double>(hparams().model_dim))), size);
-  Input router_in{.x = s.routed, .rows = rows, .rounded = s.rounded};
+  Input router_in = RouterInput(plan, core, rows, x);
   Route(plan, core, router_in);
   Norm(plan.expert_norm, core, x, rows, s.routed);
   std::swap(s.branch, s.normed);  // the dense part stays in `normed`
   Input expert_in{.x = s.routed, .rows = rows, .rounded = s.rounded};
   RETURN_IF_ERROR(FfnMoe(plan, weights, expert_in));
   Norm(plan.post_expert_norm, core, s.branch, rows, s.branch);
-  kernels_.add(s.branch, s.normed, size);
+  kernels_.add(s.branch, s.normed, rows * hparams().model_dim);
   return Status();
+}
+
+// What the router of a layer sees of the residual stream x: what its experts do, unless they have a norm of their own.
+Model::Input Model::RouterInput(const LayerPlan& plan, const Lease& core, int64_t rows, const float* x) {
+  Scratch& s = *scratch_;
+  if (!Has(plan.expert_norm)) return {.x = NormOr(plan.ffn_norm, core, x, rows), .rows = rows, .rounded = s.rounded};
+  const int64_t dim = hparams().model_dim;
+  Norm(plan.router_scale, core, x, rows, s.routed);
+  kernels_.scale(s.routed, static_cast<float>(1 / std::sqrt(static_cast<double>(dim))), rows * dim);
+  return {.x = s.routed, .rows = rows, .rounded = s.rounded};
 }
 
 void Model::FfnDense(const LayerPlan& plan, const Lease& core, Input& in) {
@@ -129,6 +134,22 @@ void Model::Route(const LayerPlan& plan, const Lease& core, Input& in) {
   Project({{plan.router, scratch_->router}}, core, in);
   ChooseExperts(plan, core, in.rows);
   GroupByExpert(plan, in.rows);
+}
+
+// Names the experts that a layer will probably want, by its router on the one row that the layer before it has put out.
+void Model::PredictExperts(const LayerPlan& plan, WeightSource& weights, const float* x) {
+  if (!plan.moe()) return;
+  const int64_t count = std::min<int64_t>(weights.PredictionsWanted(), hparams().experts);
+  if (count <= 0) return;
+  const Lease core = weights.Peek(plan.core);
+  if (!core.held()) return;
+  Scratch& s = *scratch_;
+  Input in = RouterInput(plan, core, 1, x);
+  Project({{plan.router, s.router}}, core, in);
+  const std::span<int32_t> named(s.routing.predicted.data(), static_cast<size_t>(count));
+  TopK(s.router, hparams().experts, static_cast<int>(count), named.data(), s.routing.scores.data());
+  for (PieceId& piece : named) piece += plan.first_expert;
+  weights.Predict(plan.index, named);
 }
 
 void Model::ChooseExperts(const LayerPlan& plan, const Lease& core, int64_t rows) {

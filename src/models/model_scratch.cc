@@ -84,7 +84,7 @@ int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int6
 }
 
 int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
-  return rows * h.experts_per_token * 12 + (h.experts + 1) * 12 + h.experts * static_cast<int64_t>(sizeof(Lease));
+  return rows * h.experts_per_token * 12 + (h.experts + 1) * 20 + h.experts * static_cast<int64_t>(sizeof(Lease));
 }
 
 Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows, Numerics numerics) {
@@ -111,6 +111,8 @@ Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int
   routing.starts.resize(static_cast<size_t>(h.experts) + 1);
   routing.wanted.reserve(static_cast<size_t>(h.experts));
   routing.last_rows.reserve(static_cast<size_t>(h.experts));
+  routing.predicted.resize(static_cast<size_t>(h.experts));
+  routing.scores.resize(static_cast<size_t>(h.experts));
   routing.ready.reserve(static_cast<size_t>(h.experts));
   return Status();
 }

@@ -69,6 +69,8 @@ struct Model::Scratch {
     std::vector<PieceId> wanted;     // pieces of the layer that still have to run, by the last row that uses them
     std::vector<int32_t> last_rows;  // [wanted] as announced
     std::vector<Lease> ready;        // those that run together
+    std::vector<int32_t> predicted;  // [experts] the next layer's, the most probable first
+    std::vector<float> scores;       // [experts] theirs
 
     std::span<const int32_t> SlotsOf(int32_t expert) const {
       const size_t begin = static_cast<size_t>(starts[static_cast<size_t>(expert)]);

@@ -84,6 +84,13 @@ class WeightSource {
   // Leases one of `pieces` of which that much is in memory, without waiting. Holds nothing when none is.
   virtual Lease AcquireReady(std::span<const PieceId> pieces, Arrived arrived) = 0;
 
+  // How many experts of the next layer the pass should name with Predict; 0: none, it does not pay.
+  virtual int32_t PredictionsWanted() = 0;
+  // For a prediction: leases the next layer's core if it is in memory, which is no use of it. Else holds nothing.
+  virtual Lease Peek(PieceId core) = 0;
+  // Names experts that a layer's routing will probably choose, the most probable first. Changes no result.
+  virtual void Predict(int32_t layer, std::span<const PieceId> pieces) = 0;
+
   // Waits until all of a leased piece is in memory. Errors: as of Acquire; the lease is then of no more use.
   virtual Status AwaitRest(const Lease& lease) = 0;
 

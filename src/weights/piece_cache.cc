@@ -19,6 +19,9 @@ constexpr int64_t kWindowBytes = 16 << 20;
 constexpr int32_t kWindowSlots = 64;
 constexpr int32_t kWindowShare = 16;
 
+// Contract 3.2: staging takes at most a fifth of the expert slots.
+constexpr int32_t kStagingShare = 5;
+
 }  // namespace
 
 PieceCacheImpl::~PieceCacheImpl() {
@@ -102,6 +105,10 @@ void PieceCacheImpl::DivideSlots() {
   const auto layers = static_cast<int32_t>(
       std::count_if(layout_.first_expert.begin(), layout_.first_expert.end(), [](PieceId id) { return id >= 0; }));
   if (layers == 0 || plan_.expert_slots == 0) return;
+  staging_max_ = plan_.expert_slots / kStagingShare;
+  predicted_.reserve(2 * static_cast<size_t>(staging_max_));
+  fired_.resize(share_.size());
+  for (std::vector<PieceId>& fired : fired_) fired.reserve(static_cast<size_t>(layout_.hparams.experts));
   const auto in_flight = static_cast<int32_t>(std::min<int64_t>(kWindowBytes / plan_.expert_slot_bytes, kWindowSlots));
   window_ = std::clamp(in_flight, 1, std::max(1, plan_.expert_slots / kWindowShare));
   const int32_t shared = plan_.expert_slots - window_;
@@ -126,6 +133,18 @@ void PieceCacheImpl::BeginPass(const PassInfo& pass) {
   // The last pass went layer by layer; from here on slots are replaced in the order of its rows.
   if (pass_.rows > 1) experts_.SortByUse([this](PieceId id) { return At(id).used_at; });
   pass_ = pass;
+  ++pass_number_;
+  fired_end_ = 0;
+  // Kept for their own pass and the next one.
+  for (PieceId id = experts_.Oldest(SlotList::kStaged); id >= 0 && At(id).staged_in + 1 < pass_number_;
+       id = experts_.Oldest(SlotList::kStaged)) {
+    ExpireStaged(id);
+  }
+  if (pass.starts_sequence) {
+    for (std::vector<PieceId>& fired : fired_) fired.clear();
+  }
+  if (pass.rows == 1 && lookahead_.on()) ++stats_.lookahead_passes;
+  pass_begin_prefetch_ = stats_.expert_prefetch;
   pass_first_row_ = rows_begun_;
   rows_begun_ += pass.rows;
   const CacheStats now = TotalStats();
@@ -137,12 +156,24 @@ void PieceCacheImpl::EndPass() {
   const auto wall = std::chrono::steady_clock::now() - pass_begun_at_;
   const std::lock_guard lock(mutex_);
   const CacheStats now = TotalStats();
+  const int64_t wall_us = std::chrono::duration_cast<std::chrono::microseconds>(wall).count();
+  const int64_t stall_us = now.stall_us - pass_begin_.stall_us;
   PassStats& kind = pass_.rows > 1 ? stats_.prompt : stats_.decode;
   ++kind.passes;
   kind.rows += pass_.rows;
-  kind.wall_us += std::chrono::duration_cast<std::chrono::microseconds>(wall).count();
-  kind.stall_us += now.stall_us - pass_begin_.stall_us;
+  kind.wall_us += wall_us;
+  kind.stall_us += stall_us;
   kind.bytes_read += now.bytes_read() - pass_begin_.bytes_read;
+  const PassFigures figures{.wall_us = wall_us,
+                            .stall_us = stall_us,
+                            .read = stats_.expert_prefetch.issued - pass_begin_prefetch_.issued -
+                                    (stats_.expert_prefetch.withdrawn - pass_begin_prefetch_.withdrawn),
+                            .used = stats_.expert_prefetch.used - pass_begin_prefetch_.used};
+  if (pass_.rows > 1) {
+    temporal_.EndPass(figures);
+  } else {
+    lookahead_.EndPass(figures);
+  }
 }
 
 CacheStats PieceCacheImpl::stats() const {
@@ -290,9 +321,11 @@ Lease PieceCacheImpl::Take(PieceId id) {
       ++layer.coalesced;
     }
   }
-  if (piece.prefetched) CountPrefetch(id, &PrefetchStats::used, &PrefetchStats::used_bytes, &LayerStats::prefetch_used);
+  if (piece.prefetched) {
+    CountPrefetch(id, &PrefetchStats::used, &PrefetchStats::used_bytes, &LayerStats::prefetch_used);
+    Unstage(id);
+  }
   piece.demanded = false;
-  piece.prefetched = false;
   if (LayoutOf(id).kind == PieceKind::kCore) {
     current_layer_ = LayoutOf(id).layer;
     PrefetchCores();

@@ -18,6 +18,7 @@
 #include "io/read_queue.h"
 #include "models/model_layout.h"
 #include "models/weight_source.h"
+#include "nunspark/options.h"
 #include "nunspark/stats.h"
 #include "weights/memory_plan.h"
 #include "weights/piece_index.h"
@@ -27,6 +28,11 @@ namespace nunspark {
 struct PieceCacheOptions {
   bool prefetch = true;     // next cores while a layer computes; off changes no result
   int32_t warm_window = 1;  // layers ahead
+  // As in EngineOptions; off with prefetch.
+  Governed lookahead = Governed::kAuto;
+  int32_t lookahead_top = 12;
+  double prediction_recall = 1;
+  Governed expert_prefetch = Governed::kAuto;
   // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
   // with it (a direct read may still write to it), the piece is read again into another one.
   std::chrono::milliseconds read_timeout{30'000};

@@ -16,6 +16,7 @@
 #include "weights/event_count.h"
 #include "weights/expert_slots.h"
 #include "weights/piece_cache.h"
+#include "weights/prefetch_governor.h"
 #include "weights/read_driver.h"
 
 namespace nunspark {
@@ -32,6 +33,8 @@ class PieceCacheImpl final : public PieceCache {
         pieces_(layout.pieces.size()),
         ring_(static_cast<size_t>(plan.ring_slots), PieceId{kEmptySlot}),
         experts_(plan.expert_slots),
+        lookahead_(options.prefetch ? options.lookahead : Governed::kOff),
+        temporal_(options.prefetch ? options.expert_prefetch : Governed::kOff),
         layer_stats_(layout.core.size()) {}
   ~PieceCacheImpl() override;
 
@@ -45,6 +48,9 @@ class PieceCacheImpl final : public PieceCache {
   }
   Lease AcquireReady(std::span<const PieceId> pieces, Arrived arrived) override;
   Status AwaitRest(const Lease& lease) override;
+  int32_t PredictionsWanted() override;
+  Lease Peek(PieceId core) override;
+  void Predict(int32_t layer, std::span<const PieceId> pieces) override;
   void Announce(const RoutedExperts& routed) override;
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
@@ -83,6 +89,7 @@ class PieceCacheImpl final : public PieceCache {
     uint32_t read = 0;           // number of the read that is on its way
     int32_t leases = 0;
     int32_t waiters = 0;     // threads that wait for it
+    int64_t staged_in = 0;   // pass of its prediction
     int64_t used_at = 0;     // an expert's last use, in rows since the start
     uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
     uint8_t* base = nullptr;
@@ -116,6 +123,13 @@ class PieceCacheImpl final : public PieceCache {
   void PumpAnnounced();
   bool ForgetAnnounced();
 
+  void PumpFired();
+  bool Stage(PieceId id, SlotList reach);
+  void Unstage(PieceId id);
+  void ExpireStaged(PieceId id);
+  void WithdrawPredictions(int32_t layer);
+  PieceId Degraded(PieceId id) const;
+
   void PrefetchCores();
   int32_t PickRingSlot(PieceId id, ReadPriority priority) const;
   int32_t LayersUntil(int32_t from, PieceId id) const;
@@ -132,6 +146,7 @@ class PieceCacheImpl final : public PieceCache {
   void CountRead(PieceId id, int64_t bytes);
   void CountPrefetch(PieceId id, int64_t PrefetchStats::*count, int64_t PrefetchStats::*bytes,
                      int64_t LayerStats::*layer_count);
+  void CountUnused(PieceId id);
   void AddResident(int64_t bytes);
 
   const ModelLayout& layout_;
@@ -160,7 +175,19 @@ class PieceCacheImpl final : public PieceCache {
   std::vector<int32_t> slots_held_;  // [layers]
   int32_t window_ = 0;
 
+  // Predicted experts that nobody has used yet are staged: in slots, and counted.
+  int32_t staging_max_ = 0;
+  int32_t staged_ = 0;
+  std::vector<PieceId> predicted_;           // those whose reads may still be on their way
+  std::vector<std::vector<PieceId>> fired_;  // [layers] of the last pass of several rows
+  int32_t fired_layer_ = 0, fired_end_ = 0;  // whose fired experts are being read ahead, and where that ends
+  size_t fired_next_ = 0;                    // among them
+  LookaheadGovernor lookahead_;
+  TemporalGovernor temporal_;
+  PrefetchStats pass_begin_prefetch_;
+
   PassInfo pass_;
+  int64_t pass_number_ = 0;
   int64_t pass_first_row_ = 0;  // of the running pass, in rows since the start
   int64_t rows_begun_ = 0;
   std::chrono::steady_clock::time_point pass_begun_at_;

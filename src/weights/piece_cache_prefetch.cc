@@ -21,8 +21,16 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       piece.used_at = pass_first_row_ + routed.last_rows[i];
       announced_.push_back(routed.pieces[i]);
       SettleExpert(routed.pieces[i]);
+      if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) driver_->Promote(routed.pieces[i]);
     }
+    WithdrawPredictions(routed.layer);
     if (pass_.rows > 1) ApplyShare(routed);
+    if (pass_.rows > 1) {
+      fired_[static_cast<size_t>(routed.layer)].assign(routed.pieces.begin(), routed.pieces.end());
+      fired_next_ = 0;
+      fired_layer_ = routed.layer + 1;
+      fired_end_ = temporal_.on() ? fired_layer_ + options_.warm_window : 0;
+    }
     PumpAnnounced();
     kick_ = false;
   }
@@ -38,7 +46,7 @@ void PieceCacheImpl::ApplyShare(const RoutedExperts& routed) {
   for (PieceId id = first; id < first + layout_.hparams.experts; ++id) {
     const Piece& piece = At(id);
     const bool idle = piece.state == State::kResident && piece.leases == 0 && piece.waiters == 0;
-    if (idle && !piece.announced) outdated_.push_back(id);
+    if (idle && !piece.announced && !piece.prefetched) outdated_.push_back(id);
   }
   const size_t held = outdated_.size() + routed.pieces.size();
   size_t over = held - std::min(held, static_cast<size_t>(share_[layer]));
@@ -49,7 +57,7 @@ void PieceCacheImpl::ApplyShare(const RoutedExperts& routed) {
   for (size_t i = 0; i < over; ++i) At(routed.pieces[i]).passes = true;
 }
 
-// Starts reads of announced experts in their order, as far as there are slots.
+// Starts reads of announced experts in their order, as far as there are slots, and then of expected ones.
 void PieceCacheImpl::PumpAnnounced() {
   if (starved_ > 0) return;
   for (; next_announced_ < announced_.size(); ++next_announced_) {
@@ -57,6 +65,7 @@ void PieceCacheImpl::PumpAnnounced() {
     if (!At(id).announced || At(id).state != State::kAbsent) continue;
     if (!StartRead(id, ReadPriority::kDemand, ReachOf(id))) return;
   }
+  PumpFired();
 }
 
 // Lets go of announced experts that were not acquired. False when there was none.
@@ -70,6 +79,103 @@ bool PieceCacheImpl::ForgetAnnounced() {
   announced_.clear();
   next_announced_ = 0;
   return some;
+}
+
+int32_t PieceCacheImpl::PredictionsWanted() {
+  const std::lock_guard lock(mutex_);
+  return pass_.rows == 1 && staging_max_ > 0 && lookahead_.on() ? options_.lookahead_top : 0;
+}
+
+Lease PieceCacheImpl::Peek(PieceId core) {
+  const std::lock_guard lock(mutex_);
+  Piece& piece = At(core);
+  if (piece.state != State::kResident) {
+    ++stats_.lookahead_skipped;
+    return Lease();
+  }
+  ++piece.leases;
+  return Lease(this, core, piece.base, index_.piece(core).part_offsets.data());
+}
+
+void PieceCacheImpl::Predict(int32_t /*layer*/, std::span<const PieceId> pieces) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const PieceId piece : pieces) {
+      const PieceId id = Degraded(piece);
+      if (At(id).state == State::kAbsent && !Stage(id, SlotList::kKept)) break;
+    }
+    kick_ = false;
+  }
+  driver_->Kick();
+}
+
+// The next layers' experts of the last pass, as slots that nobody keeps become free.
+void PieceCacheImpl::PumpFired() {
+  for (; fired_layer_ < std::min(fired_end_, static_cast<int32_t>(fired_.size())); ++fired_layer_, fired_next_ = 0) {
+    const std::vector<PieceId>& fired = fired_[static_cast<size_t>(fired_layer_)];
+    for (; fired_next_ < fired.size(); ++fired_next_) {
+      const PieceId id = fired[fired_next_];
+      if (At(id).state == State::kAbsent && !Stage(id, SlotList::kPassed)) return;
+    }
+  }
+}
+
+// Begins to read an expert that may be wanted. False when there is no room.
+bool PieceCacheImpl::Stage(PieceId id, SlotList reach) {
+  if (closing_ || starved_ > 0 || staging_max_ == 0) return false;
+  if (staged_ >= staging_max_) {
+    const PieceId oldest = experts_.Oldest(SlotList::kStaged);
+    if (oldest < 0) return false;
+    ExpireStaged(oldest);
+  }
+  if (!StartRead(id, ReadPriority::kPrefetch, reach)) return false;
+  ++staged_;
+  At(id).staged_in = pass_number_;
+  At(id).passes = false;
+  predicted_.push_back(id);
+  return true;
+}
+
+// Used, evicted or expired.
+void PieceCacheImpl::Unstage(PieceId id) {
+  At(id).prefetched = false;
+  if (At(id).home == Home::kExpert) --staged_;
+}
+
+// A prediction that has not come true stays in memory until the slot is wanted, but no longer counts as one.
+void PieceCacheImpl::ExpireStaged(PieceId id) {
+  CountUnused(id);
+  Unstage(id);
+  At(id).passes = true;
+  At(id).used_at = 0;
+  SettleExpert(id);
+}
+
+// The layer's routing is known: what it did not choose need not be read any further.
+void PieceCacheImpl::WithdrawPredictions(int32_t layer) {
+  size_t kept = 0;
+  for (const PieceId id : predicted_) {
+    Piece& piece = At(id);
+    if (piece.state != State::kFilling || !piece.prefetched || piece.announced) continue;
+    if (pass_.rows > 1 && LayoutOf(id).layer > layer) {
+      predicted_[kept++] = id;
+    } else if (driver_->Cancel(id)) {
+      CountRead(id, driver_->BytesOf(id));
+      ReleaseSlot(id);
+    }
+  }
+  predicted_.resize(kept);
+}
+
+// For benchmarks: some predictions are replaced, always the same ones, by an expert far from it in the layer.
+PieceId PieceCacheImpl::Degraded(PieceId id) const {
+  if (options_.prediction_recall >= 1) return id;
+  uint64_t mixed = (static_cast<uint64_t>(id) << 32 | static_cast<uint32_t>(pass_number_)) * 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9u;
+  if (static_cast<double>(mixed >> 40) < options_.prediction_recall * static_cast<double>(1 << 24)) return id;
+  const PieceId first = layout_.first_expert[static_cast<size_t>(LayoutOf(id).layer)];
+  const auto experts = static_cast<PieceId>(layout_.hparams.experts);
+  return first + (id - first + 1 + static_cast<PieceId>(mixed % 7)) % experts;
 }
 
 // The next cores that are not in memory, in the order in which layers will want them.

@@ -177,10 +177,11 @@ void PieceCacheImpl::ReleaseSlot(PieceId id) {
 void PieceCacheImpl::Evict(PieceId id) {
   Piece& piece = At(id);
   CHECK(piece.leases == 0);
-  piece.state = State::kAbsent;
-  if (std::exchange(piece.prefetched, false)) {
-    CountPrefetch(id, &PrefetchStats::wasted, &PrefetchStats::wasted_bytes, &LayerStats::prefetch_wasted);
+  if (piece.prefetched) {
+    CountUnused(id);
+    Unstage(id);
   }
+  piece.state = State::kAbsent;
   piece.demanded = false;
   if (piece.home == Home::kExpert) --slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
   piece.slot = -1;
@@ -193,7 +194,9 @@ void PieceCacheImpl::SettleExpert(PieceId id) {
   const Piece& piece = At(id);
   if (piece.home != Home::kExpert || piece.state != State::kResident) return;
   if (piece.leases == 0 && piece.waiters == 0 && !piece.announced) {
-    experts_.SetEvictable(piece.slot, piece.passes ? SlotList::kPassed : SlotList::kKept);
+    experts_.SetEvictable(piece.slot, piece.prefetched ? SlotList::kStaged
+                                      : piece.passes   ? SlotList::kPassed
+                                                       : SlotList::kKept);
   } else {
     experts_.SetInUse(piece.slot);
   }
@@ -252,6 +255,19 @@ void PieceCacheImpl::CountPrefetch(PieceId id, int64_t PrefetchStats::*count, in
   ++(kind.*count);
   kind.*bytes += index_.piece(id).read_bytes;
   ++(LayerStatsOf(id)->*layer_count);
+}
+
+// A prefetch that nobody has used and that will not count as one any more.
+void PieceCacheImpl::CountUnused(PieceId id) {
+  PrefetchStats& kind = LayoutOf(id).kind == PieceKind::kExpert ? stats_.expert_prefetch : stats_.core_prefetch;
+  const int64_t bytes = At(id).state == State::kFilling ? driver_->BytesOf(id) : index_.piece(id).read_bytes;
+  if (bytes == 0) {
+    ++kind.withdrawn;
+    return;
+  }
+  ++kind.wasted;
+  kind.wasted_bytes += bytes;
+  ++LayerStatsOf(id)->prefetch_wasted;
 }
 
 void PieceCacheImpl::AddResident(int64_t bytes) {

@@ -167,6 +167,35 @@ TEST(PromptPass, ChunksFindWhatTheLastOneKept) {
   EXPECT_GE(h.cache->stats().expert.hits - hits, slots * 8 / 10);
 }
 
+// With the last pass's experts of the next layer read ahead, none is read twice, and what is used was worth it.
+TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {
+  for (const int32_t slots : {30, 60, 100}) {
+    Harness::Options options = OptionsOf(slots);
+    options.cache = {.prefetch = true, .lookahead = Governed::kOff, .expert_prefetch = Governed::kOn};
+    Harness h(options);
+    const Routing routing = MakeRouting(120, 5);
+    for (size_t begin = 0; begin < 120; begin += 40) {
+      const size_t before = h.control->Submitted().size();
+      RunPass(h, routing, begin, begin + 40);
+      std::multiset<int64_t> reads;
+      const std::vector<ReadRequest> submitted = h.control->Submitted();
+      for (size_t i = before; i < submitted.size(); ++i) {
+        if (submitted[i].file == 1) reads.insert(submitted[i].offset);
+      }
+      for (const int64_t offset : reads) EXPECT_EQ(reads.count(offset), 1u) << slots;
+      if (begin == 0) {
+        EXPECT_EQ(h.cache->stats().expert_prefetch.issued, 0) << "nothing is known yet";
+      }
+    }
+    const PrefetchStats ahead = h.cache->stats().expert_prefetch;
+    EXPECT_GT(ahead.issued, 0) << slots;
+    EXPECT_GT(ahead.used * 2, ahead.issued - ahead.withdrawn) << slots;
+    // A new sequence has nothing to do with the last one.
+    RunPass(h, routing, 0, 40);
+    EXPECT_EQ(h.cache->stats().expert_prefetch.issued, ahead.issued);
+  }
+}
+
 TEST(PromptPass, StatsTellPassesOfOneRowFromOthers) {
   Harness h(OptionsOf(40));
   const Routing routing = MakeRouting(12, 1);

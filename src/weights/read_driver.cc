@@ -79,6 +79,11 @@ bool ReadDriver::Cancel(int32_t job) {
   return true;
 }
 
+int64_t ReadDriver::BytesOf(int32_t job) const {
+  const std::lock_guard lock(mutex_);
+  return jobs_[static_cast<size_t>(job)].bytes;
+}
+
 bool ReadDriver::Abandon(int32_t job) {
   const std::lock_guard lock(mutex_);
   Job& entry = jobs_[static_cast<size_t>(job)];

@@ -61,6 +61,8 @@ class ReadDriver {
   void Promote(int32_t job);
   // Reads no more of a job. True: none of it is in flight, and no report comes. False: kDone is still to come.
   bool Cancel(int32_t job);
+  // What was handed to the queue of a job's last start.
+  int64_t BytesOf(int32_t job) const;
   // Gives up waiting for a job's reads. False, and no effect, when none of them is in flight.
   bool Abandon(int32_t job);
   void Kick();

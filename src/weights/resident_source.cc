@@ -34,6 +34,9 @@ class ResidentSource final : public WeightSource {
   Lease AcquireReady(std::span<const PieceId> pieces, Arrived /*arrived*/) override {
     return pieces.empty() ? Lease() : *Acquire(pieces.front());
   }
+  int32_t PredictionsWanted() override { return 0; }
+  Lease Peek(PieceId /*core*/) override { return Lease(); }
+  void Predict(int32_t /*layer*/, std::span<const PieceId> /*pieces*/) override {}
   Status AwaitRest(const Lease& /*lease*/) override { return Status(); }
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override {
     DecodeTableRows(layout_, index_, table, base_[static_cast<size_t>(table)], rows, out);

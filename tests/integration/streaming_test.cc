@@ -76,6 +76,7 @@ class Streamed {
 
   const FaultQueue& queue() const { return *queue_; }
   CacheStats stats() const { return cache_->stats(); }
+  int64_t experts() const { return files_->layout().hparams.experts; }
 
  private:
   std::unique_ptr<ModelFilesImpl> files_;
@@ -113,7 +114,9 @@ TEST_P(Streaming, ARequestSurvivesOrFailsClearlyWhicheverReadFails) {
       EXPECT_NE(failing.status().message().find("(EIO)"), std::string::npos) << failing.status().message();
       continue;
     }
-    const Result<std::vector<float>> first = failing.Run();
+    // How many reads a run makes depends a little on what was read ahead: the fault may come with the second one.
+    Result<std::vector<float>> first = failing.Run();
+    if (failing.queue().injected() == 0) first = failing.Run();
     if (first.ok()) {
       // A prefetch failed in silence.
       EXPECT_TRUE(SameBits(*first, want)) << "read " << read;
@@ -140,6 +143,27 @@ TEST_P(Streaming, LateAndReorderedReadsLeaveNoTrace) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     Streamed late(folder(), {.faults = {}, .seed = seed, .delays_per_mille = 300});
     EXPECT_TRUE(SameBits(late.Run().value(), want)) << seed;
+  }
+}
+
+TEST_P(Streaming, PredictionsRightAndWrongLeaveNoTrace) {
+  const std::vector<float> want = Streamed(folder(), {}, {.prefetch = false}).Run().value();
+  for (const double recall : {1.0, 0.75, 0.0}) {
+    for (const Governed mode : {Governed::kOn, Governed::kAuto, Governed::kOff}) {
+      Streamed predicted(folder(), {.faults = {}, .seed = 3, .delays_per_mille = 100},
+                         {.lookahead = mode, .lookahead_top = 3, .prediction_recall = recall, .expert_prefetch = mode});
+      EXPECT_TRUE(SameBits(predicted.Run().value(), want)) << recall;
+      const bool can = mode == Governed::kOn && predicted.experts() > 0;
+      if (mode == Governed::kOff) {
+        EXPECT_EQ(predicted.stats().expert_prefetch.issued, 0);
+      }
+      if (can) {
+        EXPECT_GT(predicted.stats().expert_prefetch.issued, 0);
+      }
+      if (can && recall == 1) {
+        EXPECT_GT(predicted.stats().expert_prefetch.used, 0);
+      }
+    }
   }
 }
 
