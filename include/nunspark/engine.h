@@ -86,13 +86,18 @@ struct EngineStats {
   CacheStats cache;
   int64_t kv_peak_bytes = 0;
   int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
+  int64_t minor_page_faults = 0;   // of the process since its start
+  int64_t major_page_faults = 0;   // those that had to read from a drive
+  std::vector<LayerStats> layers;
 };
 
 // Memory reads faster from huge pages (2 MiB) than from small ones.
 struct MemoryPages {
   PageUse weights;
   PageUse kv;
-  std::string refusal;  // why the system gives no huge pages; empty when it does
+  std::string refusal;       // why the system gives no huge pages; empty when it does
+  int64_t locked_bytes = 0;  // of the weights' memory, that cannot be swapped out
+  std::string lock_refusal;  // why that is not all; empty when it is, or was not asked for
 };
 
 // Weights under a budget, threads, KV memory. Must not outlive its ModelFiles.

@@ -45,6 +45,9 @@ struct EngineOptions {
   Governed expert_prefetch = Governed::kAuto;
   IoChoice io = IoChoice::kAuto;
   bool direct_io = true;       // bypass the page cache where the file system allows it
+  bool lock_memory = true;     // keep weights from being swapped out, where the system allows it
+  bool give_back = true;       // slots of experts, between passes, when the system runs short of memory
+  std::string mirror_dir{};    // a second copy of the model, on another drive: reads go to both
   double read_timeout_s = 30;  // a drive that does not answer for so long fails the request
   std::string io_trace{};      // diagnostics: a file that gets a line for each read request; empty = none
 };

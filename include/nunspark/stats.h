@@ -64,6 +64,7 @@ struct CacheStats {
   PrefetchStats expert_prefetch;  // of experts, predicted
   int64_t lookahead_passes = 0;   // of one row, with predictions
   int64_t lookahead_skipped = 0;  // predictions not made because the next core was not in memory
+  int64_t given_back_slots = 0;   // of experts, given back to the system because it ran short of memory, now
   int64_t quarantined_slots = 0;  // held by reads that have not returned in time, now
   int64_t read_timeouts = 0;      // how often that happened
   int64_t stall_us = 0;           // forward pass waiting for the drive

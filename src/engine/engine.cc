@@ -1,8 +1,11 @@
 #include "nunspark/engine.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -16,6 +19,8 @@
 #include "decode/sequence_run.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
+#include "io/file.h"
+#include "io/mirror_queue.h"
 #include "io/read_queue.h"
 #include "io/read_trace.h"
 #include "kernels/kernels.h"
@@ -42,6 +47,8 @@ PieceCacheOptions CacheOptionsOf(const EngineOptions& options) {
           .lookahead_top = options.lookahead_top,
           .prediction_recall = options.prediction_recall,
           .expert_prefetch = options.expert_prefetch,
+          .lock_memory = options.lock_memory,
+          .give_back = options.give_back,
           .read_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.read_timeout_s * 1e3))};
 }
 
@@ -70,12 +77,21 @@ class EngineImpl : public Engine {
   Result<std::unique_ptr<GroupSession>> NewGroupSession() override;
   const PlanSummary& plan() const override { return summary_; }
   EngineStats stats() const override {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
     return {.cache = cache_->stats(),
             .kv_peak_bytes = kv_pool_->used_peak_bytes(),
-            .process_peak_bytes = PeakResidentBytes()};
+            .process_peak_bytes = PeakResidentBytes(),
+            .minor_page_faults = usage.ru_minflt,
+            .major_page_faults = usage.ru_majflt,
+            .layers = cache_->layer_stats()};
   }
   MemoryPages pages() const override {
-    return {.weights = cache_->page_use(), .kv = kv_pool_->page_use(), .refusal = HugePageRefusal()};
+    return {.weights = cache_->page_use(),
+            .kv = kv_pool_->page_use(),
+            .refusal = HugePageRefusal(),
+            .locked_bytes = cache_->locked().bytes,
+            .lock_refusal = cache_->locked().refusal};
   }
   std::string_view isa() const override { return Kernels().name; }
   std::string_view numerics() const override { return NumericsName(model_->numerics()); }
@@ -86,6 +102,7 @@ class EngineImpl : public Engine {
   friend class SessionImpl;
   friend class GroupSessionImpl;
 
+  Result<std::unique_ptr<ReadQueue>> OpenQueue(const ReadQueueOptions& io) const;
   Status TakeTurn();
   int64_t bytes_read() const { return cache_->stats().bytes_read(); }
 
@@ -251,7 +268,7 @@ Status EngineImpl::Start() {
 
   ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
-  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(plan_.index.paths(), io));
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenQueue(io));
   if (!options_.io_trace.empty()) {
     ASSIGN_OR_RETURN(queue, TraceReads(std::move(queue), plan_.index.paths(), io, options_.io_trace));
   }
@@ -260,6 +277,25 @@ Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
   ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows, options_.numerics));
   return Status();
+}
+
+// Over the model's files, or over them and their copies.
+Result<std::unique_ptr<ReadQueue>> EngineImpl::OpenQueue(const ReadQueueOptions& io) const {
+  std::vector<std::string> paths = plan_.index.paths();
+  if (options_.mirror_dir.empty()) return OpenReadQueue(paths, io);
+  const auto copy_of = [&](const std::string& path) {
+    return JoinPath(options_.mirror_dir, std::filesystem::path(path).filename().string());
+  };
+  std::vector<std::string> compared = paths;
+  const std::string manifest = JoinPath(files_.folder(), "manifest.json");
+  if (FileExists(manifest)) compared.push_back(manifest);
+  std::vector<std::string> copies;
+  for (const std::string& path : compared) copies.push_back(copy_of(path));
+  if (const Status same = CheckMirror(compared, copies); !same.ok()) return same.WithContext("--mirror");
+  const auto files = static_cast<int32_t>(paths.size());
+  paths.insert(paths.end(), copies.begin(), copies.begin() + files);
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(paths, io));
+  return MakeMirrorQueue(std::move(queue), files);
 }
 
 Result<std::unique_ptr<Session>> EngineImpl::NewSession() {

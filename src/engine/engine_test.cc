@@ -116,6 +116,37 @@ TEST(Engine, AFailedReadFailsTheRequestAndNothingElse) {
   fs::remove_all(folder);
 }
 
+TEST(Engine, ReadsFromACopyOfTheModelTooAndRefusesAnotherOne) {
+  const fs::path copy = fs::path(testing::TempDir()) / "nunspark-engine-mirror";
+  fs::remove_all(copy);
+  fs::copy(Golden("qwen3_moe"), copy, fs::copy_options::recursive);
+  const std::vector<int32_t> want = Running(Golden("qwen3_moe")).Generate()->ids;
+  {
+    Running running(Golden("qwen3_moe"), {.mirror_dir = copy});
+    EXPECT_EQ(running.Generate()->ids, want);
+    EXPECT_NE(running.engine->io_description().find("two copies"), std::string::npos);
+  }
+  fs::resize_file(copy / "model.safetensors", 4096);
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(Golden("qwen3_moe")).value();
+  const Result<std::unique_ptr<Engine>> refused = Engine::Start(*files, {.context = 64, .mirror_dir = copy});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("is no copy of"), std::string::npos) << refused.status().message();
+  fs::remove_all(copy);
+}
+
+TEST(Engine, CountsPassesLayersAndPageFaults) {
+  Running running(Golden("qwen3_moe"));
+  ASSERT_TRUE(running.Generate().ok());
+  const EngineStats stats = running.engine->stats();
+  EXPECT_EQ(stats.cache.prompt.passes, 1);
+  EXPECT_EQ(stats.cache.prompt.rows, static_cast<int64_t>(kPrompt.size()));
+  EXPECT_EQ(stats.cache.decode.passes, 15);
+  EXPECT_GT(stats.minor_page_faults, 0);
+  int64_t bytes = 0;
+  for (const LayerStats& layer : stats.layers) bytes += layer.bytes_read;
+  EXPECT_EQ(bytes, stats.cache.core.bytes_read + stats.cache.dense.bytes_read + stats.cache.expert.bytes_read);
+}
+
 TEST(Engine, RefusesOptionsOutOfRangeByName) {
   const std::unique_ptr<ModelFiles> files = ModelFiles::Open(Golden("llama")).value();
   const auto message = [&](EngineOptions options) {

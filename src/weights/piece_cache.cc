@@ -1,12 +1,18 @@
 #include "weights/piece_cache.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/size.h"
+#include "io/file.h"
 #include "weights/layout_helpers.h"
 #include "weights/piece_cache_impl.h"
 
@@ -18,6 +24,12 @@ namespace {
 constexpr int64_t kWindowBytes = 16 << 20;
 constexpr int32_t kWindowSlots = 64;
 constexpr int32_t kWindowShare = 16;
+
+// How often the system is asked whether it is short of memory, which share of the slots one answer costs, and after how
+// many calm ones so many are taken back.
+constexpr std::chrono::seconds kPressureInterval{1};
+constexpr int32_t kGiveBackShare = 16;
+constexpr int32_t kCalmLooks = 60;
 
 // Contract 3.2: staging takes at most a fifth of the expert slots.
 constexpr int32_t kStagingShare = 5;
@@ -38,6 +50,8 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
   ASSIGN_OR_RETURN(memory_, MappedMemory::Create(plan_.norm_head_bytes + plan_.embed_bytes + plan_.core_region_bytes +
                                                      plan_.expert_region_bytes,
                                                  "weights", "try a smaller --budget"));
+  if (options_.lock_memory) LockMemory();
+  if (options_.give_back && options_.pressure == nullptr) pressure_ = std::make_unique<MemoryPressure>();
   uint8_t* next = memory_.data();
   const auto give_own = [&](PieceId id) {
     At(id).home = Home::kOwn;
@@ -76,6 +90,15 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
   }
   announced_.reserve(experts);
   outdated_.reserve(experts);
+  const auto moe_layers =
+      std::count_if(layout_.first_expert.begin(), layout_.first_expert.end(), [](PieceId id) { return id >= 0; });
+  expert_slots_min_ =
+      static_cast<int32_t>(std::min<int64_t>(moe_layers * layout_.hparams.experts_per_token, plan_.expert_slots));
+  given_back_.reserve(static_cast<size_t>(plan_.expert_slots));
+  fired_.resize(layout_.core.size());
+  for (std::vector<PieceId>& fired : fired_) {
+    fired.reserve(static_cast<size_t>(moe_layers > 0 ? layout_.hparams.experts : 0));
+  }
   DivideSlots();
 
   try {
@@ -101,23 +124,77 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
 // All but a few slots belong to the layers in equal shares; through the few the rest of a prompt's experts passes.
 void PieceCacheImpl::DivideSlots() {
   share_.assign(layout_.core.size(), 0);
-  slots_held_.assign(layout_.core.size(), 0);
+  slots_held_.resize(layout_.core.size());
+  const int32_t slots = plan_.expert_slots - static_cast<int32_t>(given_back_.size());
   const auto layers = static_cast<int32_t>(
       std::count_if(layout_.first_expert.begin(), layout_.first_expert.end(), [](PieceId id) { return id >= 0; }));
-  if (layers == 0 || plan_.expert_slots == 0) return;
-  staging_max_ = plan_.expert_slots / kStagingShare;
+  if (layers == 0 || slots == 0) return;
+  staging_max_ = slots / kStagingShare;
   predicted_.reserve(2 * static_cast<size_t>(staging_max_));
-  fired_.resize(share_.size());
-  for (std::vector<PieceId>& fired : fired_) fired.reserve(static_cast<size_t>(layout_.hparams.experts));
   const auto in_flight = static_cast<int32_t>(std::min<int64_t>(kWindowBytes / plan_.expert_slot_bytes, kWindowSlots));
-  window_ = std::clamp(in_flight, 1, std::max(1, plan_.expert_slots / kWindowShare));
-  const int32_t shared = plan_.expert_slots - window_;
+  window_ = std::clamp(in_flight, 1, std::max(1, slots / kWindowShare));
+  const int32_t shared = slots - window_;
   int32_t nth = 0;
   for (size_t layer = 0; layer < share_.size(); ++layer) {
     if (layout_.first_expert[layer] < 0) continue;
     share_[layer] = shared * (nth + 1) / layers - shared * nth / layers;
     ++nth;
   }
+}
+
+// Pages are locked as they are first touched, so that opening stays quick.
+void PieceCacheImpl::LockMemory() {
+  if (memory_.bytes() == 0) return;
+  if (::mlock2(memory_.data(), static_cast<size_t>(memory_.bytes()), MLOCK_ONFAULT) == 0) {
+    locked_.bytes = memory_.bytes();
+    return;
+  }
+  const int error = errno;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(memory_.bytes())) {
+    locked_.refusal = fmt::format("RLIMIT_MEMLOCK is {}, the weights take {} (ulimit -l)",
+                                  FormatSize(static_cast<int64_t>(limit.rlim_cur)), FormatSize(memory_.bytes()));
+  } else {
+    locked_.refusal = fmt::format("mlock: {}", ErrnoText(error));
+  }
+}
+
+// Gives slots back while the system runs short of memory, and takes them again once it has long been calm.
+void PieceCacheImpl::FollowPressure() {
+  if (!options_.give_back || plan_.expert_slots == 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (pressure_ != nullptr && now - pressure_looked_at_ < kPressureInterval) return;
+  pressure_looked_at_ = now;
+  const int32_t step = std::max(1, plan_.expert_slots / kGiveBackShare);
+  if (pressure_ != nullptr ? pressure_->Sample() : options_.pressure->load()) {
+    calm_looks_ = 0;
+    GiveBack(step);
+  } else if (++calm_looks_ >= kCalmLooks && !given_back_.empty()) {
+    calm_looks_ = 0;
+    for (int32_t i = 0; i < step && !given_back_.empty(); ++i) {
+      experts_.Free(given_back_.back());
+      given_back_.pop_back();
+    }
+    DivideSlots();
+  }
+  stats_.given_back_slots = static_cast<int64_t>(given_back_.size());
+}
+
+void PieceCacheImpl::GiveBack(int32_t slots) {
+  const int32_t most = plan_.expert_slots - expert_slots_min_ - static_cast<int32_t>(given_back_.size());
+  for (int32_t i = 0; i < std::min(slots, most); ++i) {
+    const ExpertSlots::Taken taken = experts_.Take(-1, SlotList::kStaged);
+    if (taken.slot < 0) break;
+    if (taken.evicted >= 0) Evict(taken.evicted);
+    given_back_.push_back(taken.slot);
+    uint8_t* const memory = expert_base_ + taken.slot * plan_.expert_slot_bytes;
+    const auto bytes = static_cast<size_t>(plan_.expert_slot_bytes);
+    // Locked pages cannot be given back. The slot is not locked again when it is used again: it may be given back
+    // again.
+    if (locked_.bytes > 0) ::munlock(memory, bytes);
+    ::madvise(memory, bytes, MADV_DONTNEED);
+  }
+  DivideSlots();
 }
 
 Status PieceCacheImpl::ReadRows(PieceId table, std::span<const int32_t> rows, float* out) {
@@ -132,6 +209,7 @@ void PieceCacheImpl::BeginPass(const PassInfo& pass) {
   const std::lock_guard lock(mutex_);
   // The last pass went layer by layer; from here on slots are replaced in the order of its rows.
   if (pass_.rows > 1) experts_.SortByUse([this](PieceId id) { return At(id).used_at; });
+  FollowPressure();
   pass_ = pass;
   ++pass_number_;
   fired_end_ = 0;

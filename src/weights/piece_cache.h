@@ -10,9 +10,11 @@
 #ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "io/read_queue.h"
@@ -33,6 +35,11 @@ struct PieceCacheOptions {
   int32_t lookahead_top = 12;
   double prediction_recall = 1;
   Governed expert_prefetch = Governed::kAuto;
+  // Ask the system to keep the weights in memory; that it refuses is no error.
+  bool lock_memory = true;
+  // When the system runs short of memory, slots of experts are given back between passes, never below one token's set.
+  bool give_back = true;
+  const std::atomic<bool>* pressure = nullptr;  // whether it runs short; null: by the system's own word
   // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
   // with it (a direct read may still write to it), the piece is read again into another one.
   std::chrono::milliseconds read_timeout{30'000};
@@ -54,6 +61,12 @@ class PieceCache : public WeightSource {
   virtual std::string io_description() const = 0;
   // Of the memory for weights. Takes milliseconds.
   virtual PageUse page_use() const = 0;
+  // Of the same: what the system keeps in memory for us, and why not all of it.
+  struct Locked {
+    int64_t bytes = 0;
+    std::string refusal;
+  };
+  virtual const Locked& locked() const = 0;
 };
 
 // Every piece in memory for good: no budget, no eviction. The oracle that streaming is compared with, and what a test

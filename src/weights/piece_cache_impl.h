@@ -15,6 +15,7 @@
 #include "weights/embedding_rows.h"
 #include "weights/event_count.h"
 #include "weights/expert_slots.h"
+#include "weights/memory_pressure.h"
 #include "weights/piece_cache.h"
 #include "weights/prefetch_governor.h"
 #include "weights/read_driver.h"
@@ -57,6 +58,7 @@ class PieceCacheImpl final : public PieceCache {
   std::vector<LayerStats> layer_stats() const override;
   std::string io_description() const override;
   PageUse page_use() const override { return memory_.page_use(); }
+  const Locked& locked() const override { return locked_; }
 
  private:
   // Where a piece lies when it is in memory.
@@ -119,6 +121,9 @@ class PieceCacheImpl final : public PieceCache {
 
   void SettleExpert(PieceId id);
   void DivideSlots();
+  void LockMemory();
+  void FollowPressure();
+  void GiveBack(int32_t slots);
   void ApplyShare(const RoutedExperts& routed);
   void PumpAnnounced();
   bool ForgetAnnounced();
@@ -196,6 +201,13 @@ class PieceCacheImpl final : public PieceCache {
   CacheStats stats_;
   std::vector<LayerStats> layer_stats_;
 
+  std::unique_ptr<MemoryPressure> pressure_;
+  std::chrono::steady_clock::time_point pressure_looked_at_;
+  int32_t calm_looks_ = 0;           // since the last pressure
+  int32_t expert_slots_min_ = 0;     // one token's routed set
+  std::vector<int32_t> given_back_;  // slots without memory
+
+  Locked locked_;
   MappedMemory memory_;
   uint8_t* ring_base_ = nullptr;
   uint8_t* expert_base_ = nullptr;
