@@ -88,6 +88,7 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
     CHECK(index_.piece(static_cast<PieceId>(id)).slot_bytes <= plan_.expert_slot_bytes);
     ++experts;
   }
+  experts_total_ = static_cast<int64_t>(experts);
   announced_.reserve(experts);
   outdated_.reserve(experts);
   const auto moe_layers =

@@ -178,6 +178,7 @@ class PieceCacheImpl final : public PieceCache {
   // What each layer keeps of a pass of several rows, and how many slots beyond it its other experts pass through.
   std::vector<int32_t> share_;       // [layers]
   std::vector<int32_t> slots_held_;  // [layers]
+  int64_t experts_held_ = 0, experts_total_ = 0;
   int32_t window_ = 0;
 
   // Predicted experts that nobody has used yet are staged: in slots, and counted.

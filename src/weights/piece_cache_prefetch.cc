@@ -46,7 +46,12 @@ void PieceCacheImpl::ApplyShare(const RoutedExperts& routed) {
   for (PieceId id = first; id < first + layout_.hparams.experts; ++id) {
     const Piece& piece = At(id);
     const bool idle = piece.state == State::kResident && piece.leases == 0 && piece.waiters == 0;
-    if (idle && !piece.announced && !piece.prefetched) outdated_.push_back(id);
+    if (!idle || piece.announced) continue;
+    if (piece.prefetched) {
+      ExpireStaged(id);
+    } else {
+      outdated_.push_back(id);
+    }
   }
   const size_t held = outdated_.size() + routed.pieces.size();
   size_t over = held - std::min(held, static_cast<size_t>(share_[layer]));
@@ -83,7 +88,8 @@ bool PieceCacheImpl::ForgetAnnounced() {
 
 int32_t PieceCacheImpl::PredictionsWanted() {
   const std::lock_guard lock(mutex_);
-  return pass_.rows == 1 && staging_max_ > 0 && lookahead_.on() ? options_.lookahead_top : 0;
+  const bool all_held = experts_held_ == experts_total_;
+  return pass_.rows == 1 && staging_max_ > 0 && !all_held && lookahead_.on() ? options_.lookahead_top : 0;
 }
 
 Lease PieceCacheImpl::Peek(PieceId core) {

@@ -64,6 +64,7 @@ bool PieceCacheImpl::StartRead(PieceId id, ReadPriority priority, SlotList reach
     piece.slot = taken.slot;
     piece.base = expert_base_ + taken.slot * plan_.expert_slot_bytes;
     ++slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
+    ++experts_held_;
   }
   piece.state = State::kFilling;
   piece.first_arrived = false;
@@ -183,7 +184,10 @@ void PieceCacheImpl::Evict(PieceId id) {
   }
   piece.state = State::kAbsent;
   piece.demanded = false;
-  if (piece.home == Home::kExpert) --slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
+  if (piece.home == Home::kExpert) {
+    --slots_held_[static_cast<size_t>(LayoutOf(id).layer)];
+    --experts_held_;
+  }
   piece.slot = -1;
   if (piece.home != Home::kOwn) piece.base = nullptr;
   if (InBudget(id)) AddResident(-index_.piece(id).slot_bytes);

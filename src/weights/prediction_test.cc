@@ -140,6 +140,12 @@ TEST(Prediction, IsNotAskedForWhereItIsOff) {
   Harness h(Predicting(20));
   h.cache->BeginPass({.rows = 2});
   EXPECT_EQ(h.cache->PredictionsWanted(), 0);
+
+  Harness ample(Predicting(64));
+  ample.cache->BeginPass({});
+  EXPECT_EQ(ample.cache->PredictionsWanted(), 12);
+  for (int layer = 0; layer < 4; ++layer) EXPECT_TRUE(ample.AllSlotsWork(layer));
+  EXPECT_EQ(ample.cache->PredictionsWanted(), 0) << "all experts are in memory";
 }
 
 // Right and wrong predictions, faults, few slots: bytes are right, the budget holds, every read ahead is accounted for.

@@ -13,7 +13,7 @@ constexpr int64_t kGainPercent = 1;
 
 // Less than this share used: reads that were not needed are in the way of those that are.
 constexpr int64_t kUsedPercent = 30;
-constexpr int64_t kTemporalUsedPercent = 50;
+constexpr int64_t kTemporalUsedPercent = 80;  // a prompt keeps the drive busy anyway
 
 // Fewer pieces say nothing.
 constexpr int64_t kPieces = 64;

@@ -64,7 +64,7 @@ TEST(LookaheadGovernor, OnAndOffAreObeyed) {
 
 TEST(TemporalGovernor, PausesWhenLittleIsUsedAndTriesAgain) {
   TemporalGovernor governor(Governed::kAuto);
-  governor.EndPass({.wall_us = 1000, .stall_us = 500, .read = 40, .used = 30});
+  governor.EndPass({.wall_us = 1000, .stall_us = 500, .read = 40, .used = 36});
   EXPECT_TRUE(governor.on());
   governor.EndPass({.wall_us = 1000, .stall_us = 500, .read = 40, .used = 10});
   EXPECT_FALSE(governor.on());
