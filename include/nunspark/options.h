@@ -50,6 +50,7 @@ struct EngineOptions {
   std::string mirror_dir{};    // a second copy of the model, on another drive: reads go to both
   double read_timeout_s = 30;  // a drive that does not answer for so long fails the request
   std::string io_trace{};      // diagnostics: a file that gets a line for each read request; empty = none
+  std::string expert_trace{};  // a file that gets a line for each call of a layer with experts; empty = none
 };
 
 // temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then

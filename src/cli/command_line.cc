@@ -15,8 +15,8 @@
 namespace nunspark::cli {
 namespace {
 
-constexpr AddVerb kVerbs[] = {AddPack,     AddGenerate,   AddInspect,    AddVerify, AddLogits,
-                              AddTokenize, AddChatFormat, AddPerplexity, AddPlan,   AddDoctor};
+constexpr AddVerb kVerbs[] = {AddPack,       AddGenerate,   AddInspect, AddVerify, AddLogits, AddTokenize,
+                              AddChatFormat, AddPerplexity, AddPlan,    AddDoctor, AddBench,  AddFlags};
 
 constexpr const char* kAbout =
     "Runs language models larger than memory by streaming their weights from the drive.\n"
@@ -49,7 +49,7 @@ std::optional<std::string> UnknownVerb(const CLI::App& app, int argc, const char
   std::string known;
   for (const CLI::App* verb : app.get_subcommands({})) {
     if (verb->get_name() == argv[1]) return std::nullopt;
-    known += (known.empty() ? "" : ", ") + verb->get_name();
+    if (!verb->get_group().empty()) known += (known.empty() ? "" : ", ") + verb->get_name();
   }
   return fmt::format("'{}' is not a verb; verbs: {}", argv[1], known);
 }

@@ -55,6 +55,23 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_flag("--no-direct-io", flags.no_direct_io, "read through the page cache");
   verb.add_option("--io-trace", flags.io_trace, "write a line for each read request to this file")
       ->group("Diagnostics");
+  const char* const kGroup = "Of the original";
+  verb.add_option("--io-threads", flags.io_threads, "extra page-cache readers: changes nothing, reads go around it")
+      ->capture_default_str()
+      ->group(kGroup);
+  CLI::Option* const lookahead = verb.add_flag("--lookahead", flags.lookahead, "changes nothing yet")->group(kGroup);
+  verb.add_flag("--no-lookahead", flags.no_lookahead, "changes nothing yet")->group(kGroup)->excludes(lookahead);
+  CLI::Option* const prefetch =
+      verb.add_flag("--expert-prefetch", flags.expert_prefetch, "changes nothing yet")->group(kGroup);
+  verb.add_flag("--no-expert-prefetch", flags.no_expert_prefetch, "changes nothing yet")
+      ->group(kGroup)
+      ->excludes(prefetch);
+  verb.add_flag("--no-wire", flags.no_wire, "changes nothing yet")->group(kGroup);
+  verb.add_flag("--compact-scatter", flags.compact_scatter, "changes nothing: only fired experts are ever read")
+      ->group(kGroup);
+  verb.add_option("--eval-window", flags.eval_window, "changes nothing: layers are not synchronised here")
+      ->capture_default_str()
+      ->group(kGroup);
 }
 
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {

@@ -29,6 +29,10 @@ struct EngineFlags {
   int64_t warm_window = 1;
   bool no_direct_io = false;
   std::string io_trace;
+  // Of the original.
+  int64_t io_threads = 1, eval_window = 1;
+  bool lookahead = false, no_lookahead = false, expert_prefetch = false, no_expert_prefetch = false;
+  bool no_wire = false, compact_scatter = false;
 };
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags);

@@ -45,10 +45,9 @@ struct Flags {
   int64_t kv_group_size = 64;
   std::string draft_model, eagle_drafter;
   bool ngram_draft = false;
-  int64_t ngram_max = 3, num_draft_tokens = 16, accept_top_k = 1, io_threads = 1, eval_window = 1;
+  int64_t ngram_max = 3, num_draft_tokens = 16, accept_top_k = 1;
   std::string expert_trace;
-  bool no_ngram_adaptive = false, no_wire = false, compact_scatter = false, lookahead = false, no_lookahead = false;
-  bool expert_prefetch = false, no_expert_prefetch = false;
+  bool no_ngram_adaptive = false;
 };
 
 // Flags of the original. Those that cannot change anything here are taken in silence.
@@ -66,15 +65,6 @@ void AddOriginalFlags(CLI::App& verb, Flags& flags) {
   verb.add_flag("--no-ngram-adaptive", flags.no_ngram_adaptive, "with --ngram-draft")->group(kGroup);
   verb.add_option("--num-draft-tokens", flags.num_draft_tokens, "with a drafter")->group(kGroup);
   verb.add_option("--accept-top-k", flags.accept_top_k, "with a drafter; above 1 not built yet")->group(kGroup);
-  verb.add_option("--expert-trace", flags.expert_trace, "not built yet")->group(kGroup);
-  verb.add_option("--io-threads", flags.io_threads, "extra page-cache readers: changes nothing here")->group(kGroup);
-  verb.add_flag("--expert-prefetch", flags.expert_prefetch, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--no-expert-prefetch", flags.no_expert_prefetch, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--lookahead", flags.lookahead, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--no-lookahead", flags.no_lookahead, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--no-wire", flags.no_wire, "changes nothing here")->group(kGroup);
-  verb.add_flag("--compact-scatter", flags.compact_scatter, "changes nothing here")->group(kGroup);
-  verb.add_option("--eval-window", flags.eval_window, "changes nothing here")->group(kGroup);
 }
 
 // Errors: what was asked for and is not there yet.
@@ -87,8 +77,7 @@ Status CheckOriginalFlags(const Flags& flags) {
                                                   {!flags.eagle_drafter.empty(), "--eagle-drafter"},
                                                   {flags.ngram_draft, "--ngram-draft"},
                                                   {flags.kv_bits != 0, "--kv-bits"},
-                                                  {flags.accept_top_k > 1, "--accept-top-k above 1"},
-                                                  {!flags.expert_trace.empty(), "--expert-trace"}};
+                                                  {flags.accept_top_k > 1, "--accept-top-k above 1"}};
   for (const auto& [asked, name] : unbuilt) {
     if (asked) return UnsupportedError(fmt::format("{} is not built yet; drop the flag", name));
   }
@@ -203,6 +192,7 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
   // The last token is not processed, so it needs no position.
   engine_options.context = static_cast<int64_t>(prompt.size()) + flags.max_tokens - 1;
+  engine_options.expert_trace = flags.expert_trace;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const int64_t kv_budget, ParseSize(flags.kv_budget));
   if (engine->plan().kv > kv_budget) {
@@ -249,7 +239,7 @@ Result<int> Run(const Flags& flags) {
                          .kv_budget_text = flags.kv_budget,
                          .kv_budget_bytes = kv_budget,
                          .prefetch = !flags.engine.no_prefetch,
-                         .lookahead = flags.lookahead,
+                         .lookahead = flags.engine.lookahead,
                          .model_bytes = files->weight_bytes(),
                          .isa = std::string(engine->isa()),
                          .threads = engine->threads(),
@@ -290,6 +280,8 @@ void AddGenerate(CLI::App& app, Action* action) {
   verb->add_flag("--ignore-eos", flags->ignore_eos, "do not stop at end tokens");
   verb->add_flag("--metrics", flags->metrics, "statistics after the text");
   verb->add_flag("--json", flags->json, "one JSON object at the end instead of text");
+  verb->add_option("--expert-trace", flags->expert_trace,
+                   "write which experts each layer chose to this file (for bench cache-sim and plan --trace)");
   AddEngineFlags(*verb, flags->engine);
   AddOriginalFlags(*verb, *flags);
   verb->footer(

@@ -15,6 +15,7 @@
 #include "cli/verbs.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
+#include "weights/expert_trace.h"
 #include "weights/speed_estimate.h"
 
 namespace nunspark::cli {
@@ -31,6 +32,7 @@ struct Flags {
   EngineFlags engine;
   int64_t context = 0;
   int32_t parallel = 1;
+  std::string trace;
   bool json = false;
 };
 
@@ -52,6 +54,7 @@ struct Planned {
   const ModelFilesImpl& files;
   EngineOptions options;
   EnginePlan engine;
+  std::optional<ExpertTrace> trace;
   MachineRates rates;
   std::string drive_text;  // how it was read, or why it could not be
   int64_t program_bytes = 0;
@@ -95,8 +98,18 @@ std::vector<Part> PartsOf(const Planned& p) {
   return parts;
 }
 
+// The hit rate comes from the trace where there is one. Errors: those of its replay.
+Result<SpeedEstimate> Estimate(const Planned& p, const MemoryPlan& plan) {
+  std::optional<double> hit_rate;
+  if (p.trace) {
+    ASSIGN_OR_RETURN(const ReplayedTrace replayed, ReplayLru(p.layout(), p.engine.index, plan, *p.trace));
+    hit_rate = (replayed.decode.tokens > 0 ? replayed.decode : replayed.all).hit_rate();
+  }
+  return EstimateSpeed(p.layout(), p.engine.index, plan, p.rates, hit_rate);
+}
+
 // Budgets from the floor to all weights; those below the floor are left out.
-std::vector<Row> MakeRows(const Planned& p) {
+Result<std::vector<Row>> MakeRows(const Planned& p) {
   const MemoryPlan& m = p.memory();
   const std::pair<std::string, int64_t> budgets[] = {{"floor", m.floor_bytes},
                                                      {"1/3", m.full_bytes / 3},
@@ -114,7 +127,9 @@ std::vector<Row> MakeRows(const Planned& p) {
             .budget_bytes = bytes,
             .plan = plan.ok() ? Result<MemoryPlan>(plan->memory) : plan.status(),
             .speed = {}};
-    if (row.plan.ok()) row.speed = EstimateSpeed(p.layout(), p.engine.index, *row.plan, p.rates);
+    if (row.plan.ok()) {
+      ASSIGN_OR_RETURN(row.speed, Estimate(p, *row.plan));
+    }
     rows.push_back(std::move(row));
   }
   return rows;
@@ -195,7 +210,11 @@ void PrintText(const Planned& p) {
   Print(fmt::format("\ndrive {}; memory {}/s with {} threads", p.drive_text,
                     FormatSize(static_cast<int64_t>(p.rates.memory)), p.engine.threads));
   const bool moe = ExpertCount(p.layout()) > 0;
-  if (moe) Print("hits as models with this many experts usually have them; a trace of your own texts says more");
+  if (moe) {
+    Print(p.trace
+              ? "hits: what the trace would have found in memory"
+              : "hits: as models with this many experts usually have them; --trace with one of your texts says more");
+  }
   Print(fmt::format("\n  {:<8}{:>12}{:>14}{:>8}{:>14}{:>12}  {}", "", "budget", "process", "hits", "read/token",
                     "tokens/s", "bound by"));
   const auto line = [&](const std::string& name, int64_t budget, const Result<MemoryPlan>& plan,
@@ -288,18 +307,22 @@ Result<int> Run(const Flags& flags) {
   Planned planned{.files = *files,
                   .options = options,
                   .engine = std::move(engine),
+                  .trace = {},
                   .rates = {},
                   .drive_text = {},
                   .program_bytes = program_bytes,
                   .knee_bytes = 0,
                   .speed = {},
                   .rows = {}};
+  if (!flags.trace.empty()) {
+    ASSIGN_OR_RETURN(planned.trace, LoadExpertTrace(flags.trace, planned.layout()));
+  }
   Probe(planned);
-  planned.speed = EstimateSpeed(planned.layout(), planned.engine.index, planned.memory(), planned.rates);
+  ASSIGN_OR_RETURN(planned.speed, Estimate(planned, planned.memory()));
   if (planned.speed.tokens_per_s > 0) {
     planned.knee_bytes = KneeBudget(planned.layout(), planned.engine.index, planned.memory(), planned.rates);
   }
-  planned.rows = MakeRows(planned);
+  ASSIGN_OR_RETURN(planned.rows, MakeRows(planned));
   if (flags.json) {
     Print(WriteJson(ToJson(planned), 2));
   } else {
@@ -318,6 +341,8 @@ void AddPlan(CLI::App& app, Action* action) {
   verb->add_option("--context", flags->context,
                    "positions of keys and values; 0 = 4096, or fewer if the model has fewer");
   verb->add_option("--parallel", flags->parallel, "sequences that run together")->capture_default_str();
+  verb->add_option("--trace", flags->trace,
+                   "hit rates of this run (generate --expert-trace), not of models in general");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->footer("Example: nunspark plan ./Qwen3-30B-A3B-4bit --memory 8GB --context 16384");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });

@@ -32,6 +32,9 @@ void AddTokenize(CLI::App& app, Action* action);
 void AddChatFormat(CLI::App& app, Action* action);
 void AddPerplexity(CLI::App& app, Action* action);
 void AddPlan(CLI::App& app, Action* action);
+void AddBench(CLI::App& app, Action* action);
+// Hidden: writes docs/flags.md.
+void AddFlags(CLI::App& app, Action* action);
 void AddDoctor(CLI::App& app, Action* action);
 
 // Runs the program: parses, acts, prints errors. Returns the exit code.

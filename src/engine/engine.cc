@@ -26,6 +26,7 @@
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
 #include "models/model.h"
+#include "weights/expert_trace.h"
 #include "weights/piece_cache.h"
 
 namespace nunspark {
@@ -80,6 +81,7 @@ class EngineImpl : public Engine {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return {.cache = cache_->stats(),
+            .layers = cache_->layer_stats(),
             .kv_peak_bytes = kv_pool_->used_peak_bytes(),
             .process_peak_bytes = PeakResidentBytes(),
             .minor_page_faults = usage.ru_minflt,
@@ -104,6 +106,8 @@ class EngineImpl : public Engine {
 
   Result<std::unique_ptr<ReadQueue>> OpenQueue(const ReadQueueOptions& io) const;
   Status TakeTurn();
+  // What a run has added to the trace of experts is written when the run ends, however it ends.
+  Status FlushTrace() { return trace_ != nullptr ? trace_->Flush() : Status(); }
   int64_t bytes_read() const { return cache_->stats().bytes_read(); }
 
   const ModelFilesImpl& files_;
@@ -112,6 +116,7 @@ class EngineImpl : public Engine {
   MemoryReservation reservation_;
   PlanSummary summary_;
   std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<ExpertTraceWriter> trace_;
   std::unique_ptr<PieceCache> cache_;
   std::unique_ptr<KvPool> kv_pool_;
   std::unique_ptr<Model> model_;
@@ -141,23 +146,27 @@ class SessionImpl : public Session {
   Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) override {
     RETURN_IF_ERROR(CheckContext(static_cast<int64_t>(tokens.size()), 0, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
-    return RunPrompt(target_, tokens, PromptLogits::kAll, callback);
+    RETURN_IF_ERROR(RunPrompt(target_, tokens, PromptLogits::kAll, callback));
+    return engine_.FlushTrace();
   }
 
   Status Append(int32_t token, const LogitsCallback& callback) override {
     // The token is processed, unlike the last one of a generation.
     RETURN_IF_ERROR(CheckContext(kv_.length() + 1, 0, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
-    return RunToken(target_, token, [&](const float* logits) { return callback(0, 1, logits); });
+    RETURN_IF_ERROR(RunToken(target_, token, [&](const float* logits) { return callback(0, 1, logits); }));
+    return engine_.FlushTrace();
   }
 
   Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                   const TokenCallback& on_token, const PromptCallback& on_prompt) override {
     RETURN_IF_ERROR(CheckContext(static_cast<int64_t>(prompt.size()), options.max_tokens, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
-    return RunGenerate(
+    Result<GenerateResult> result = RunGenerate(
         target_, prompt, options, engine_.files_.stop_ids(), [this] { return engine_.bytes_read(); }, on_token,
         on_prompt);
+    const Status traced = engine_.FlushTrace();
+    return result.ok() && !traced.ok() ? traced : std::move(result);
   }
 
   void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
@@ -192,7 +201,10 @@ class GroupSessionImpl : public GroupSession {
       const Status joined = group.Join(i, requests[static_cast<size_t>(i)]);
       if (!joined.ok()) return joined.WithContext(fmt::format("request {}", i));
     }
-    RETURN_IF_ERROR(Run(group));
+    const Status ran = Run(group);
+    const Status traced = engine_.FlushTrace();
+    RETURN_IF_ERROR(ran);
+    RETURN_IF_ERROR(traced);
     return results;
   }
 
@@ -272,8 +284,13 @@ Status EngineImpl::Start() {
   if (!options_.io_trace.empty()) {
     ASSIGN_OR_RETURN(queue, TraceReads(std::move(queue), plan_.index.paths(), io, options_.io_trace));
   }
-  ASSIGN_OR_RETURN(
-      cache_, PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue), CacheOptionsOf(options_)));
+  PieceCacheOptions cache = CacheOptionsOf(options_);
+  if (!options_.expert_trace.empty()) {
+    ASSIGN_OR_RETURN(trace_, ExpertTraceWriter::Create(options_.expert_trace, files_.layout()));
+    cache.trace = trace_.get();
+  }
+  ASSIGN_OR_RETURN(cache_,
+                   PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue), std::move(cache)));
   ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
   ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows, options_.numerics));
   return Status();

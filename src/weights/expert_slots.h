@@ -1,8 +1,7 @@
 // ExpertSlots: which expert lies in which slot, and which slot to take next. O(1), allocates nothing after creation.
 //
 // A slot is free, in use, or evictable (its expert may be replaced). Evictable slots are in one of the lists below,
-// each ordered by when they became so; the oldest of a list is taken first. Not thread-safe: the cache's lock guards
-// it.
+// each ordered by their use; the oldest of a list is taken first. Not thread-safe: the cache's lock guards it.
 #ifndef NUNSPARK_WEIGHTS_EXPERT_SLOTS_H_
 #define NUNSPARK_WEIGHTS_EXPERT_SLOTS_H_
 
@@ -59,11 +58,16 @@ class ExpertSlots {
     free_.push_back(slot);
   }
 
-  // To the new end of `list`; no effect when it is in that list already.
-  void SetEvictable(int32_t slot, SlotList list) {
+  // Into `list`, at its new end or before the slots there whose `use` is larger: experts that were chosen together are
+  // given back in the order in which they arrived, and what a later token finds in memory must not depend on that. No
+  // effect when it is in that list already.
+  void SetEvictable(int32_t slot, SlotList list, int64_t use) {
     if (At(slot).list == list) return;
     SetInUse(slot);
-    Append(slot, list);
+    At(slot).use = use;
+    int32_t older = ListOf(list).newest;
+    while (older >= 0 && At(older).use > use) older = At(older).older;
+    Insert(slot, list, older);
   }
   void SetInUse(int32_t slot) {
     Slot& removed = At(slot);
@@ -93,7 +97,7 @@ class ExpertSlots {
       const auto left_at = used_at(left), right_at = used_at(right);
       return left_at != right_at ? left_at < right_at : left < right;
     });
-    for (const int32_t slot : sorted_) Append(slot, SlotList::kKept);
+    for (const int32_t slot : sorted_) Insert(slot, SlotList::kKept, ListOf(SlotList::kKept).newest);
   }
 
  private:
@@ -101,6 +105,7 @@ class ExpertSlots {
   struct Slot {
     PieceId piece = -1;
     SlotList list = SlotList::kNone;
+    int64_t use = 0;
     int32_t newer = -1;
     int32_t older = -1;
   };
@@ -109,14 +114,15 @@ class ExpertSlots {
     int32_t oldest = -1;
   };
 
-  void Append(int32_t slot, SlotList list) {
+  // Right after `older`, at the old end when that is -1.
+  void Insert(int32_t slot, SlotList list, int32_t older) {
     Slot& added = At(slot);
     List& to = ListOf(list);
     added.list = list;
-    added.older = to.newest;
-    added.newer = -1;
-    (to.newest >= 0 ? At(to.newest).newer : to.oldest) = slot;
-    to.newest = slot;
+    added.older = older;
+    added.newer = older >= 0 ? At(older).newer : to.oldest;
+    (added.older >= 0 ? At(added.older).newer : to.oldest) = slot;
+    (added.newer >= 0 ? At(added.newer).older : to.newest) = slot;
   }
 
   Slot& At(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }

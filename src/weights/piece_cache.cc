@@ -388,6 +388,7 @@ Lease PieceCacheImpl::Take(PieceId id) {
   ++piece.leases;
   if (!std::exchange(piece.announced, false)) {
     piece.used_at = rows_begun_;
+    piece.use = ++uses_;
     piece.passes = false;
   }
   SettleExpert(id);

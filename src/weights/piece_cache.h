@@ -27,6 +27,8 @@
 
 namespace nunspark {
 
+class ExpertTraceWriter;
+
 struct PieceCacheOptions {
   bool prefetch = true;     // next cores while a layer computes; off changes no result
   int32_t warm_window = 1;  // layers ahead
@@ -43,6 +45,7 @@ struct PieceCacheOptions {
   // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
   // with it (a direct read may still write to it), the piece is read again into another one.
   std::chrono::milliseconds read_timeout{30'000};
+  ExpertTraceWriter* trace = nullptr;  // gets every announcement; must outlive the cache
 };
 
 class PieceCache : public WeightSource {

@@ -93,6 +93,7 @@ class PieceCacheImpl final : public PieceCache {
     int32_t waiters = 0;     // threads that wait for it
     int64_t staged_in = 0;   // pass of its prediction
     int64_t used_at = 0;     // an expert's last use, in rows since the start
+    int64_t use = 0;         // the same, counted in uses
     uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
     uint8_t* base = nullptr;
     Status error;
@@ -196,6 +197,7 @@ class PieceCacheImpl final : public PieceCache {
   int64_t pass_number_ = 0;
   int64_t pass_first_row_ = 0;  // of the running pass, in rows since the start
   int64_t rows_begun_ = 0;
+  int64_t uses_ = 0;  // of experts
   std::chrono::steady_clock::time_point pass_begun_at_;
   PassStats pass_begin_;  // stall and bytes when it began
 

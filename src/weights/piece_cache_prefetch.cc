@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "weights/expert_trace.h"
 #include "weights/piece_cache_impl.h"
 
 namespace nunspark {
 
 void PieceCacheImpl::Announce(const RoutedExperts& routed) {
+  if (options_.trace != nullptr) options_.trace->Add(routed, pass_.rows);
   {
     const std::lock_guard lock(mutex_);
     ForgetAnnounced();
@@ -19,6 +21,7 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       piece.error_pending = false;
       piece.passes = false;
       piece.used_at = pass_first_row_ + routed.last_rows[i];
+      piece.use = ++uses_;
       announced_.push_back(routed.pieces[i]);
       SettleExpert(routed.pieces[i]);
       if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) driver_->Promote(routed.pieces[i]);
@@ -57,7 +60,7 @@ void PieceCacheImpl::ApplyShare(const RoutedExperts& routed) {
   size_t over = held - std::min(held, static_cast<size_t>(share_[layer]));
   std::sort(outdated_.begin(), outdated_.end(), [this](PieceId a, PieceId b) { return At(a).used_at < At(b).used_at; });
   for (size_t i = 0; i < outdated_.size() && over > 0; ++i, --over) {
-    experts_.SetEvictable(At(outdated_[i]).slot, SlotList::kPassed);
+    experts_.SetEvictable(At(outdated_[i]).slot, SlotList::kPassed, At(outdated_[i]).use);
   }
   for (size_t i = 0; i < over; ++i) At(routed.pieces[i]).passes = true;
 }

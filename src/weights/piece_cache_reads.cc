@@ -198,9 +198,8 @@ void PieceCacheImpl::SettleExpert(PieceId id) {
   const Piece& piece = At(id);
   if (piece.home != Home::kExpert || piece.state != State::kResident) return;
   if (piece.leases == 0 && piece.waiters == 0 && !piece.announced) {
-    experts_.SetEvictable(piece.slot, piece.prefetched ? SlotList::kStaged
-                                      : piece.passes   ? SlotList::kPassed
-                                                       : SlotList::kKept);
+    const SlotList list = piece.prefetched ? SlotList::kStaged : piece.passes ? SlotList::kPassed : SlotList::kKept;
+    experts_.SetEvictable(piece.slot, list, piece.use);
   } else {
     experts_.SetInUse(piece.slot);
   }

@@ -23,8 +23,8 @@ TEST(CommandLine, VersionNamesCompilerAndInstructionSets) {
 }
 
 TEST(CommandLine, EveryVerbHasHelp) {
-  for (const char* verb :
-       {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity", "plan", "doctor"}) {
+  for (const char* verb : {"pack", "generate", "inspect", "verify", "logits", "tokenize", "chat-format", "perplexity",
+                           "plan", "doctor", "bench", "bench cache-sim"}) {
     const Ran ran = Nunspark(std::string(verb) + " --help");
     EXPECT_EQ(ran.code, 0) << verb;
     EXPECT_NE(ran.out.find("--help"), std::string::npos) << verb;
@@ -198,8 +198,8 @@ TEST(Generate, FlagsThatChangeNothingChangeNothing) {
     EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
     EXPECT_EQ(ran.out, text) << flags;
   }
-  for (const char* flags : {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2",
-                            "--expert-trace t", "--kv-budget 1"}) {
+  for (const char* flags :
+       {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2", "--kv-budget 1"}) {
     ExpectError(Nunspark(base + " " + flags), {"not built yet"});
   }
 }
@@ -262,6 +262,13 @@ TEST(Memory, StaysInsideALimitOfItsPlanPlus16MB) {
   const int64_t limited_plan = ParseJson(out, "output").value().Find("memory")->Find("plan_bytes")->as_int();
   EXPECT_LE(limits.Find("rss_peak")->as_int(), limited_plan);
   EXPECT_EQ(*ParseJson(out, "output").value().Find("ids"), *free_run.Find("ids"));
+}
+
+TEST(Docs, TheTableOfFlagsIsWhatTheProgramParses) {
+  const Ran ran = Nunspark("flags");
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, ReadWholeFile(std::string(NUNSPARK_SOURCE_DIR) + "/docs/flags.md").value())
+      << "build/release/bin/nunspark flags > docs/flags.md";
 }
 
 TEST(Docs, TheTableOfModelsIsWhatTheProgramPrints) {

@@ -1,11 +1,13 @@
 // How much memory a run takes: what is planned, what is allowed, what is used.
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include "integration/program.h"
 #include "integration/support.h"
+#include "io/file.h"
 
 namespace nunspark::test {
 namespace {
@@ -116,6 +118,74 @@ TEST(Doctor, WhatPreventsRunningIsAnError) {
   const Ran broken = Nunspark("doctor " + temp.path());
   ExpectError(broken, {"model"});
   EXPECT_NE(broken.out.find("problem"), std::string::npos) << broken.out;
+}
+
+// Passes of one row, so that what a pass keeps does not depend on which read was the first to arrive.
+TEST(CacheSim, MissesAreThoseOfTheRunThatWroteTheTrace) {
+  const TempFolder temp;
+  const std::string trace = temp.path() + "/trace";
+  for (const char* budget : {"2.4MB", "3.7MB", "6MB"}) {
+    const Json run = JsonOf(Nunspark("generate " + Demo() + " --prompt 'Tell me a story.' --max-tokens 40 --json " +
+                                     "--prefill-chunk 1 --no-prefetch --no-lookahead --budget " + budget +
+                                     " --expert-trace " + trace));
+    const Json simulated =
+        JsonOf(Nunspark("bench cache-sim --json --trace " + trace + " --model " + Demo() + " --budget " + budget));
+    const Json rows = MemberOf(simulated, {"rows"});
+    ASSERT_EQ(rows.as_array().size(), 2U);
+    const Json lru = rows.as_array()[0], optimum = rows.as_array()[1];
+    EXPECT_EQ(MemberOf(lru, {"policy"}).as_string(), "lru");
+    EXPECT_EQ(MemberOf(lru, {"all", "misses"}), MemberOf(run, {"cache", "expert", "misses"})) << budget;
+    EXPECT_EQ(MemberOf(lru, {"all", "hits"}), MemberOf(run, {"cache", "expert", "hits"})) << budget;
+    EXPECT_LE(MemberOf(optimum, {"all", "misses"}).as_int(), MemberOf(lru, {"all", "misses"}).as_int());
+  }
+  const Ran text = Nunspark("bench cache-sim --trace " + trace + " --model " + Demo() + " --policy lru");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("misses/token"), std::string::npos) << text.out;
+  const Json plan = JsonOf(Nunspark("plan --json --budget 3.7MB --trace " + trace + " " + Demo()));
+  EXPECT_GT(MemberOf(plan, {"expected", "expert_hit_rate"}).as_double(), 0);
+}
+
+TEST(CacheSim, RefusesWhatItCannotReplay) {
+  const TempFolder temp;
+  const std::string model = " --model " + Demo();
+  ExpectError(Nunspark("bench cache-sim --trace /does/not/exist" + model), {"/does/not/exist"});
+  ExpectError(Nunspark("bench cache-sim --trace /dev/null" + model), {"no calls of layers with experts"});
+  ExpectError(Nunspark("bench cache-sim --policy mru --trace /dev/null" + model), {"mru", "lru, opt"});
+  ExpectError(Nunspark(kGenerate + "--expert-trace " + temp.path() + "/no/such/folder"), {"no/such/folder"});
+}
+
+TEST(Bench, ReportHasTheContractsLayout) {
+  const TempFolder temp;
+  const Ran ran = Nunspark("bench --quick --budget 3.7MB --out " + temp.path() + "/raw.json " + Demo());
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const size_t begin = ran.out.find("----- BEGIN SHAREABLE REPORT -----\n### nunspark bench -- ");
+  const size_t end = ran.out.find("----- END SHAREABLE REPORT -----\n");
+  ASSERT_EQ(begin, 0U) << ran.out;
+  ASSERT_NE(end, std::string::npos) << ran.out;
+  EXPECT_TRUE(std::regex_search(ran.out, std::regex("\\| prose \\| greedy \\| \\d+\\.\\d\\d \\| \u2014 \\| "
+                                                    "\\d+\\.\\d \\| \\d+ \\| \\d+\\.\\d\\d \\|\n")))
+      << ran.out;
+  EXPECT_TRUE(std::regex_search(ran.out, std::regex("settings: budget=0\\.00GB, max_tokens<=\\d+, speculative=off")));
+  const Json raw = ParseJson(ReadWholeFile(temp.path() + "/raw.json").value(), "raw").value();
+  for (const char* field :
+       {"packed", "draft", "ngram", "ngram_adaptive", "draft_tokens", "max_tokens", "budget_bytes", "lookahead"}) {
+    EXPECT_NE(MemberOf(raw, {"meta"}).Find(field), nullptr) << field;
+  }
+  const Json runs = MemberOf(raw, {"runs"});
+  ASSERT_EQ(runs.as_array().size(), 1U);
+  for (const char* field :
+       {"label", "mode", "prompt_tokens", "tokens_generated", "decode_tokens", "wall_time_prefill_s",
+        "wall_time_decode_s", "wall_time_total_s", "tok_s_decode", "peak_memory_gb", "cache_stats", "prefetch_stats",
+        "bytes_loaded_total", "bytes_per_token", "budget_bytes", "has_experts", "expert_hit_pct"}) {
+    EXPECT_NE(runs.as_array()[0].Find(field), nullptr) << field;
+  }
+  EXPECT_LE(MemberOf(runs.as_array()[0], {"tokens_generated"}).as_int(), 50);
+}
+
+TEST(Bench, WhatIsNotBuiltIsRefused) {
+  ExpectError(Nunspark("bench --ngram " + Demo()), {"--ngram", "not built yet"});
+  ExpectError(Nunspark("bench --draft x " + Demo()), {"--draft", "not built yet"});
+  ExpectError(Nunspark("bench"), {"mlx-community/Qwen3-30B-A3B-4bit"});
 }
 
 }  // namespace

@@ -1,0 +1,279 @@
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/json.h"
+#include "base/memory_info.h"
+#include "cli/cache_sim.h"
+#include "cli/engine_flags.h"
+#include "cli/interrupt.h"
+#include "cli/verbs.h"
+#include "io/file.h"
+#include "nunspark/engine.h"
+
+namespace nunspark::cli {
+namespace {
+
+constexpr const char* kDefaultModel = "mlx-community/Qwen3-30B-A3B-4bit";
+constexpr int64_t kQuickTokens = 50;
+constexpr const char* kMissing = "\u2014";
+
+struct Flags {
+  std::string model = kDefaultModel;
+  std::string packed_root = "./packed";
+  EngineFlags engine;
+  int64_t max_tokens = 100;
+  std::string out;
+  bool quick = false;
+  // Of the original, for arms that are not built yet.
+  std::string draft;
+  int64_t draft_tokens = 24;
+  bool no_spec = false, ngram = false, no_ngram_adaptive = false, yes = false;
+};
+
+struct Workload {
+  const char* name;
+  const char* prompt;
+};
+
+constexpr Workload kWorkloads[] = {
+    {"code",
+     "Write a class in TypeScript that is a cache of fixed size and drops what was used least recently. "
+     "Add a short note on its cost."},
+    {"prose",
+     "Write an essay about the design of a system that bills the customers of a phone company: how usage is counted, "
+     "how prices change without wrong invoices, and what happens when a part of it fails for a day."},
+    {"reasoning",
+     "A train leaves Arnheim at 9:10 and goes 90 km/h towards Basel, 540 km away. Another leaves Basel at 10:40 and "
+     "goes 120 km/h towards Arnheim, but stands still for 20 minutes after its first hour. When do they meet, and how "
+     "far from Arnheim? Work it out step by step and check the result another way."}};
+constexpr Workload kQuickWorkload = kWorkloads[1];
+
+// One arm of one workload.
+struct Run {
+  std::string label;
+  std::string mode;
+  GenerateResult result;
+  EngineStats stats;
+  PlanSummary plan;
+  bool has_experts = false;
+};
+
+double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+double DecodeRate(const Run& run) { return Ratio(static_cast<double>(run.result.ids.size()) - 1, run.result.decode_s); }
+
+int64_t LayerBytes(const Run& run) {
+  const CacheStats& cache = run.stats.cache;
+  return cache.dense.bytes_read + cache.core.bytes_read + cache.expert.bytes_read;
+}
+
+double BytesPerToken(const Run& run) {
+  return Ratio(static_cast<double>(LayerBytes(run)), static_cast<double>(run.result.ids.size()));
+}
+
+std::optional<double> ExpertHitPercent(const Run& run) {
+  const KindStats& expert = run.stats.cache.expert;
+  if (!run.has_experts || expert.hits + expert.misses == 0) return std::nullopt;
+  return 100 * Ratio(static_cast<double>(expert.hits), static_cast<double>(expert.hits + expert.misses));
+}
+
+// The peak of the next engine, not that of one before. Where this is refused the peaks are those of all runs so far.
+void ForgetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+Result<Run> RunOne(const ModelFiles& files, EngineOptions options, const Workload& workload, int64_t max_tokens) {
+  const Json context(
+      Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", workload.prompt}}}},
+                   {"tools", Json()},
+                   {"documents", Json()},
+                   {"add_generation_prompt", true}});
+  const Result<std::string> text = files.FormatChat(WriteJson(context));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
+                   text.ok() ? files.Encode(*text) : files.EncodeWithSpecials(workload.prompt));
+  options.context = static_cast<int64_t>(prompt.size()) + max_tokens - 1;
+  ForgetPeak();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(files, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
+  const InterruptsSession interrupts(*session);
+  std::fprintf(stderr, "%s, greedy: %zu prompt tokens ...\n", workload.name, prompt.size());
+  Run run{.label = workload.name, .mode = "greedy", .result = {}, .stats = {}, .plan = {}, .has_experts = false};
+  ASSIGN_OR_RETURN(run.result, session->Generate(prompt, {.max_tokens = static_cast<int32_t>(max_tokens)},
+                                                 [](int32_t) { return true; }));
+  if (run.result.finish_reason == FinishReason::kCancelled) return CancelledError("stopped");
+  run.stats = engine->stats();
+  run.plan = engine->plan();
+  run.has_experts = run.stats.cache.expert.hits + run.stats.cache.expert.misses > 0;
+  return run;
+}
+
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string SystemName() {
+  utsname name = {};
+  return ::uname(&name) == 0 ? fmt::format("{} {}", name.sysname, name.release) : "unknown";
+}
+
+std::string MemoryText() {
+  const int64_t bytes = ReadMachineMemory().total_bytes;
+  return bytes > 0 ? fmt::format("{:.0f}", static_cast<double>(bytes) / 1e9) : "unknown";
+}
+
+void PrintReport(const std::string& model, const std::vector<Run>& runs, const std::string& isa) {
+  std::string text = "----- BEGIN SHAREABLE REPORT -----\n";
+  text += fmt::format("### nunspark bench -- {}\n", model);
+  text += fmt::format("{}, {} GB RAM, {} -- nunspark {}, {}\n\n", ProcessorName(), MemoryText(), SystemName(),
+                      NUNSPARK_VERSION, isa);
+  text += "| workload | mode | tok/s | M | expert hit% | MB/token | peak GB |\n|---|---|---|---|---|---|---|\n";
+  size_t longest = 0;
+  for (const Run& run : runs) {
+    const std::optional<double> hit = ExpertHitPercent(run);
+    text += fmt::format("| {} | {} | {:.2f} | {} | {} | {:.0f} | {:.2f} |\n", run.label, run.mode, DecodeRate(run),
+                        kMissing, hit ? fmt::format("{:.1f}", *hit) : kMissing, BytesPerToken(run) / 1e6,
+                        static_cast<double>(run.stats.process_peak_bytes) / 1e9);
+    longest = std::max(longest, run.result.ids.size());
+  }
+  text += fmt::format("\nsettings: budget={:.2f}GB, max_tokens<={}, speculative=off\n",
+                      static_cast<double>(runs.front().plan.budget) / 1e9, longest);
+  text += "----- END SHAREABLE REPORT -----\n";
+  text +=
+      "Figures of other machines help everyone who chooses one: share the block above where the project is "
+      "discussed.\n";
+  std::fputs(text.c_str(), stdout);
+}
+
+template <typename Value>
+Json PerKind(const CacheStats& cache, Value KindStats::*member) {
+  return Json::Object{{"dense", cache.dense.*member}, {"core", cache.core.*member}, {"expert", cache.expert.*member}};
+}
+
+Json RunJson(const Run& run) {
+  const CacheStats& cache = run.stats.cache;
+  const PrefetchStats& ahead = cache.expert_prefetch;
+  const Json speculative(
+      Json::Object{{"issued", ahead.issued}, {"used", ahead.used}, {"wasted_bytes", ahead.wasted_bytes}});
+  const auto tokens = static_cast<int64_t>(run.result.ids.size());
+  const std::optional<double> hit = ExpertHitPercent(run);
+  return Json::Object{{"label", run.label},
+                      {"mode", run.mode},
+                      {"prompt_tokens", run.result.prompt_tokens},
+                      {"tokens_generated", tokens},
+                      {"decode_tokens", std::max<int64_t>(tokens - 1, 0)},
+                      {"wall_time_prefill_s", run.result.prompt_s},
+                      {"wall_time_decode_s", run.result.decode_s},
+                      {"wall_time_total_s", run.result.prompt_s + run.result.decode_s},
+                      {"tok_s_decode", DecodeRate(run)},
+                      {"peak_memory_gb", static_cast<double>(run.stats.process_peak_bytes) / 1e9},
+                      {"cache_stats", Json::Object{{"hits", PerKind(cache, &KindStats::hits)},
+                                                   {"misses", PerKind(cache, &KindStats::misses)},
+                                                   {"bytes_loaded", PerKind(cache, &KindStats::bytes_read)},
+                                                   {"resident_bytes", Json::Object{{"all", cache.resident_bytes}}},
+                                                   {"speculative", speculative}}},
+                      {"prefetch_stats", Json::Object{{"stall_seconds", static_cast<double>(cache.stall_us) / 1e6},
+                                                      {"speculative", speculative}}},
+                      {"bytes_loaded_total", LayerBytes(run)},
+                      {"bytes_per_token", BytesPerToken(run)},
+                      {"budget_bytes", run.plan.budget},
+                      {"has_experts", run.has_experts},
+                      {"expert_hit_pct", hit ? Json(*hit) : Json()}};
+}
+
+Json ReportJson(const Flags& flags, const std::string& folder, const std::vector<Run>& runs) {
+  Json::Array array;
+  for (const Run& run : runs) array.push_back(RunJson(run));
+  return Json::Object{{"meta", Json::Object{{"packed", folder},
+                                            {"draft", Json()},
+                                            {"ngram", false},
+                                            {"ngram_adaptive", false},
+                                            {"draft_tokens", flags.draft_tokens},
+                                            {"max_tokens", flags.quick ? kQuickTokens : flags.max_tokens},
+                                            {"budget_bytes", runs.front().plan.budget},
+                                            {"lookahead", flags.engine.lookahead}}},
+                      {"runs", std::move(array)}};
+}
+
+// A pack of the model if there is one, else the model itself: a checkpoint is streamed as it is.
+std::string FolderOf(const Flags& flags) {
+  if (FileExists(JoinPath(flags.model, "manifest.json"))) return flags.model;
+  std::string name = flags.model;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  if (FolderExists(name)) {
+    name = name.substr(name.rfind('/') + 1);
+  } else {
+    for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/')) name.replace(at, 1, "__");
+  }
+  const std::string packed = JoinPath(flags.packed_root, name);
+  if (!FileExists(JoinPath(packed, "manifest.json"))) return flags.model;
+  std::fprintf(stderr, "using the pack %s\n", packed.c_str());
+  return packed;
+}
+
+Result<int> RunBench(const Flags& flags) {
+  if (flags.ngram || !flags.draft.empty()) {
+    return UnsupportedError(fmt::format("{} is not built yet; drop the flag", flags.ngram ? "--ngram" : "--draft"));
+  }
+  if (flags.max_tokens < 2 || flags.max_tokens > (1 << 20)) {
+    return InvalidArgumentError(fmt::format("--max-tokens must be from 2 to 2^20, found {}", flags.max_tokens));
+  }
+  ASSIGN_OR_RETURN(const EngineOptions options, MakeEngineOptions(flags.engine));
+  const std::string folder = FolderOf(flags);
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(folder));
+  std::vector<Run> runs;
+  if (flags.quick) {
+    ASSIGN_OR_RETURN(Run run, RunOne(*files, options, kQuickWorkload, kQuickTokens));
+    runs.push_back(std::move(run));
+  } else {
+    for (const Workload& workload : kWorkloads) {
+      ASSIGN_OR_RETURN(Run run, RunOne(*files, options, workload, flags.max_tokens));
+      runs.push_back(std::move(run));
+    }
+  }
+  const std::string version = VersionText();
+  const size_t sets = version.rfind(": ");
+  const std::string best = version.substr(sets + 2, version.find(',', sets) - sets - 2);
+  PrintReport(flags.model, runs, best);
+  if (!flags.out.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(flags.out, WriteJson(ReportJson(flags, folder, runs), 2) + "\n"));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const verb = app.add_subcommand("bench", "measure a model: three workloads, and a report to share");
+  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->capture_default_str();
+  verb->add_option("--packed-root", flags->packed_root, "where packs are looked for")->capture_default_str();
+  verb->add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")->capture_default_str();
+  verb->add_option("--out", flags->out, "write the raw figures to this file (JSON)");
+  verb->add_flag("--quick", flags->quick, "one workload, 50 tokens");
+  const char* const kGroup = "Of the original";
+  verb->add_option("--draft", flags->draft, "not built yet")->group(kGroup);
+  verb->add_option("--draft-tokens", flags->draft_tokens, "with a drafter")->group(kGroup);
+  verb->add_flag("--no-spec", flags->no_spec, "greedy arms only, as always now")->group(kGroup);
+  verb->add_flag("--ngram", flags->ngram, "not built yet")->group(kGroup);
+  verb->add_flag("--no-ngram-adaptive", flags->no_ngram_adaptive, "with --ngram")->group(kGroup);
+  verb->add_flag("--yes", flags->yes, "changes nothing here: nothing is asked")->group(kGroup);
+  AddEngineFlags(*verb, flags->engine);
+  verb->require_subcommand(0, 1);
+  verb->callback([verb, flags, action] {
+    if (verb->get_subcommands().empty()) *action = [flags] { return RunBench(*flags); };
+  });
+  AddCacheSim(*verb, action);
+}
+
+}  // namespace nunspark::cli
