@@ -32,6 +32,8 @@ Result<T> Choose(const Choice<T> (&choices)[kCount], const std::string& flag, co
   return InvalidArgumentError(fmt::format("{}: '{}' is not one of {}", flag, text, names));
 }
 
+Governed GovernedBy(bool on, bool off) { return on ? Governed::kOn : off ? Governed::kOff : Governed::kAuto; }
+
 }  // namespace
 
 void AddMemoryFlags(CLI::App& verb, EngineFlags& flags) {
@@ -59,13 +61,18 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--io-threads", flags.io_threads, "extra page-cache readers: changes nothing, reads go around it")
       ->capture_default_str()
       ->group(kGroup);
-  CLI::Option* const lookahead = verb.add_flag("--lookahead", flags.lookahead, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--no-lookahead", flags.no_lookahead, "changes nothing yet")->group(kGroup)->excludes(lookahead);
-  CLI::Option* const prefetch =
-      verb.add_flag("--expert-prefetch", flags.expert_prefetch, "changes nothing yet")->group(kGroup);
-  verb.add_flag("--no-expert-prefetch", flags.no_expert_prefetch, "changes nothing yet")
+  CLI::Option* const lookahead =
+      verb.add_flag("--lookahead", flags.lookahead, "predict the next layer's experts always; else while it pays")
+          ->group(kGroup);
+  verb.add_flag("--no-lookahead", flags.no_lookahead, "never predict the next layer's experts")
       ->group(kGroup)
-      ->excludes(prefetch);
+      ->excludes(lookahead);
+  CLI::Option* const prefetch =
+      verb.add_flag(
+              "--expert-prefetch", flags.expert_prefetch,
+              "read ahead what the next layers of a prompt chunk needed in the one before, always; else while it pays")
+          ->group(kGroup);
+  verb.add_flag("--no-expert-prefetch", flags.no_expert_prefetch, "never do that")->group(kGroup)->excludes(prefetch);
   verb.add_flag("--no-wire", flags.no_wire, "changes nothing yet")->group(kGroup);
   verb.add_flag("--compact-scatter", flags.compact_scatter, "changes nothing: only fired experts are ever read")
       ->group(kGroup);
@@ -100,6 +107,8 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.expert_cache_fraction = flags.expert_cache_frac;
   options.prefetch = !flags.no_prefetch;
   options.warm_window = static_cast<int32_t>(flags.warm_window);
+  options.lookahead = GovernedBy(flags.lookahead, flags.no_lookahead);
+  options.expert_prefetch = GovernedBy(flags.expert_prefetch, flags.no_expert_prefetch);
   options.direct_io = !flags.no_direct_io;
   options.io_trace = flags.io_trace;
   return options;

@@ -1,5 +1,7 @@
 #include "cli/run_report.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -28,15 +30,44 @@ struct Figures {
   double bandwidth_achieved = 0;  // while at least one read was in flight
   double bandwidth_probed = 0;    // 0: could not be probed
   int64_t hits = 0, misses = 0;
-  std::string bound;
+  std::string bound, help;
 };
 
 double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+std::string Rate(double bytes_per_s) {
+  return bytes_per_s > 0 ? FormatSize(static_cast<int64_t>(bytes_per_s)) + "/s" : "unknown";
+}
 
 // Bytes per second of scattered reads from the model's largest file; 0 where that cannot be measured.
 double ProbedRate(const RunReport& r) {
   const Result<ProbeResult> probe = ProbeDrive(LargestWeightFile(r.model_folder), r.io_choice, r.direct_io, kProbe);
   return probe.ok() ? probe->bytes_per_second : 0;
+}
+
+// What bound the steps (or the prompt, where there were none), and what would help.
+void SayBound(const RunReport& r, Figures& f) {
+  const CacheStats& cache = r.stats.cache;
+  const PassStats& passes = cache.decode.passes > 0 ? cache.decode : cache.prompt;
+  const double stalled = Ratio(static_cast<double>(passes.stall_us), static_cast<double>(passes.wall_us));
+  const std::string stalled_text = fmt::format("{:.0f} % of a step stalled", stalled * 100);
+  if (stalled <= kBoundByDrive) {
+    f.bound = fmt::format("compute: {}", stalled_text);
+    f.help = "more cores, or weights of fewer bits; more memory or a faster drive would change little";
+    return;
+  }
+  const std::string share = f.bandwidth_probed > 0 ? fmt::format("{:.0f} % of probed {}",
+                                                                 Ratio(f.bandwidth_achieved, f.bandwidth_probed) * 100,
+                                                                 Rate(f.bandwidth_probed))
+                                                   : std::string("its rate is unknown");
+  f.bound = fmt::format("drive: {}; {}", share, stalled_text);
+  const KindStats& expert = cache.expert;
+  f.help = "a larger --budget, a faster drive";
+  if (expert.misses > 0) {
+    f.help +=
+        fmt::format("; {:.0f} % of the experts were in memory, `nunspark plan` says what more would bring",
+                    100 * Ratio(static_cast<double>(expert.hits), static_cast<double>(expert.hits + expert.misses)));
+  }
 }
 
 Figures Compute(const RunReport& r) {
@@ -56,9 +87,7 @@ Figures Compute(const RunReport& r) {
   f.bandwidth_probed = ProbedRate(r);
   f.hits = cache.dense.hits + cache.core.hits + cache.expert.hits;
   f.misses = cache.dense.misses + cache.core.misses + cache.expert.misses;
-  f.bound = f.stall_share > kBoundByDrive
-                ? fmt::format("drive: {:.0f} % of the time waiting for reads", f.stall_share * 100)
-                : fmt::format("compute: {:.0f} % of the time waiting for reads", f.stall_share * 100);
+  SayBound(r, f);
   return f;
 }
 
@@ -73,10 +102,6 @@ std::string FinishName(FinishReason reason) {
 
 std::string Gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
-std::string Rate(double bytes_per_s) {
-  return bytes_per_s > 0 ? FormatSize(static_cast<int64_t>(bytes_per_s)) + "/s" : "unknown";
-}
-
 Json IdsJson(const std::vector<int32_t>& ids) {
   Json::Array array;
   array.reserve(ids.size());
@@ -85,7 +110,59 @@ Json IdsJson(const std::vector<int32_t>& ids) {
 }
 
 Json KindJson(const KindStats& kind) {
-  return Json::Object{{"hits", kind.hits}, {"misses", kind.misses}, {"bytes_read", kind.bytes_read}};
+  return Json::Object{
+      {"hits", kind.hits}, {"misses", kind.misses}, {"coalesced", kind.coalesced}, {"bytes_read", kind.bytes_read}};
+}
+
+Json PrefetchJson(const PrefetchStats& ahead) {
+  return Json::Object{{"issued", ahead.issued},
+                      {"used", ahead.used},
+                      {"wasted", ahead.wasted},
+                      {"withdrawn", ahead.withdrawn},
+                      {"issued_bytes", ahead.issued_bytes},
+                      {"used_bytes", ahead.used_bytes},
+                      {"wasted_bytes", ahead.wasted_bytes}};
+}
+
+std::string PrefetchText(const PrefetchStats& ahead) {
+  return fmt::format("{} issued, {} used, {} wasted", ahead.issued, ahead.used, ahead.wasted);
+}
+
+Json PassJson(const PassStats& passes) {
+  return Json::Object{{"passes", passes.passes},
+                      {"rows", passes.rows},
+                      {"wall_us", passes.wall_us},
+                      {"stall_us", passes.stall_us},
+                      {"bytes_read", passes.bytes_read}};
+}
+
+Json LayersJson(const std::vector<LayerStats>& layers) {
+  Json::Array array;
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const LayerStats& l = layers[layer];
+    array.push_back(Json::Object{{"layer", static_cast<int64_t>(layer)},
+                                 {"hits", l.hits},
+                                 {"misses", l.misses},
+                                 {"coalesced", l.coalesced},
+                                 {"bytes_read", l.bytes_read},
+                                 {"stall_us", l.stall_us},
+                                 {"prefetch_issued", l.prefetch_issued},
+                                 {"prefetch_used", l.prefetch_used},
+                                 {"prefetch_wasted", l.prefetch_wasted}});
+  }
+  return array;
+}
+
+// Of the process since its start.
+struct PageFaults {
+  int64_t major = 0;
+  int64_t minor = 0;
+};
+
+PageFaults CountPageFaults() {
+  rusage usage = {};
+  if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
+  return {.major = usage.ru_majflt, .minor = usage.ru_minflt};
 }
 
 double HugeShare(const PageUse& use) {
@@ -119,10 +196,10 @@ std::string ReportText(const RunReport& r) {
   line("kv-budget", fmt::format("{}  ({})", r.kv_budget_text, Gigabytes(r.kv_budget_bytes)));
   line("kv resident peak", Gigabytes(r.stats.kv_peak_bytes));
   line("kv hits / misses", "0 / 0");
+  const CacheStats& cache = r.stats.cache;
   if (r.lookahead) {
-    // The next layer's experts are not predicted yet.
-    line("lookahead issued", "0");
-    line("lookahead skip (core)", "0");
+    line("lookahead issued", std::to_string(cache.expert_prefetch.issued));
+    line("lookahead skip (core)", std::to_string(cache.lookahead_skipped));
   }
   // Ours.
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
@@ -136,12 +213,15 @@ std::string ReportText(const RunReport& r) {
   line("decode",
        fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
-  line("prefetched pieces",
-       fmt::format("{} issued, {} used", r.stats.cache.core_prefetch.issued, r.stats.cache.core_prefetch.used));
+  line("prefetched layers", PrefetchText(cache.core_prefetch));
+  line("prefetched experts", PrefetchText(cache.expert_prefetch));
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
+  const PageFaults faults = CountPageFaults();
+  line("page faults", fmt::format("{} with a read, {} without", faults.major, faults.minor));
   line("bound by", f.bound);
+  line("would help", f.help);
   line("compute", fmt::format("{}, {} threads, numerics {}", r.isa, r.threads, r.numerics));
   return text;
 }
@@ -149,44 +229,54 @@ std::string ReportText(const RunReport& r) {
 std::string ReportJson(const RunReport& r) {
   const Figures f = Compute(r);
   const GenerateResult& result = r.result;
+  const PageFaults faults = CountPageFaults();
   const int64_t decode_tokens = std::max<int64_t>(0, static_cast<int64_t>(result.ids.size()) - 1);
-  Json report(Json::Object{{"text", r.text},
-                           {"ids", IdsJson(result.ids)},
-                           {"prompt_ids", IdsJson(r.prompt)},
-                           {"finish_reason", FinishName(result.finish_reason)},
-                           {"timings", Json::Object{{"load_s", r.load_s},
-                                                    {"prompt_s", result.prompt_s},
-                                                    {"prompt_tokens", result.prompt_tokens},
-                                                    {"first_token_s", result.first_token_s},
-                                                    {"decode_s", result.decode_s},
-                                                    {"decode_tokens", decode_tokens},
-                                                    {"decode_tok_per_s", f.decode_tokens_per_s},
-                                                    {"decode_tok_per_s_second_half", f.second_half_tokens_per_s}}},
-                           {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes},
-                                                   {"plan_bytes", r.plan.total},
-                                                   {"budget_bytes", r.plan.budget},
-                                                   {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
-                                                   {"kv_peak_bytes", r.stats.kv_peak_bytes},
-                                                   {"weight_huge_pages", HugeJson(r.pages.weights)},
-                                                   {"kv_huge_pages", HugeJson(r.pages.kv)},
-                                                   {"huge_pages_refused", r.pages.refusal}}},
-                           {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
-                                               {"bytes_per_token", f.bytes_per_token},
-                                               {"bytes_per_token_second_half", f.second_half_bytes_per_token},
-                                               {"decode_second_half_bytes", result.decode_second_half_bytes_read},
-                                               {"stall_share", f.stall_share},
-                                               {"bandwidth_achieved", f.bandwidth_achieved},
-                                               {"bandwidth_probed", f.bandwidth_probed},
-                                               {"backend", r.io}}},
-                           {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)},
-                                                  {"core", KindJson(r.stats.cache.core)},
-                                                  {"expert", KindJson(r.stats.cache.expert)},
-                                                  {"prefetch_issued", r.stats.cache.core_prefetch.issued},
-                                                  {"prefetch_used", r.stats.cache.core_prefetch.used}}},
-                           {"bound", f.bound},
-                           {"isa", r.isa},
-                           {"threads", r.threads},
-                           {"numerics", r.numerics}});
+  Json report(Json::Object{
+      {"text", r.text},
+      {"ids", IdsJson(result.ids)},
+      {"prompt_ids", IdsJson(r.prompt)},
+      {"finish_reason", FinishName(result.finish_reason)},
+      {"timings", Json::Object{{"load_s", r.load_s},
+                               {"prompt_s", result.prompt_s},
+                               {"prompt_tokens", result.prompt_tokens},
+                               {"first_token_s", result.first_token_s},
+                               {"decode_s", result.decode_s},
+                               {"decode_tokens", decode_tokens},
+                               {"decode_tok_per_s", f.decode_tokens_per_s},
+                               {"decode_tok_per_s_second_half", f.second_half_tokens_per_s}}},
+      {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes},
+                              {"plan_bytes", r.plan.total},
+                              {"budget_bytes", r.plan.budget},
+                              {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
+                              {"kv_peak_bytes", r.stats.kv_peak_bytes},
+                              {"weight_huge_pages", HugeJson(r.pages.weights)},
+                              {"kv_huge_pages", HugeJson(r.pages.kv)},
+                              {"huge_pages_refused", r.pages.refusal}}},
+      {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
+                          {"bytes_per_token", f.bytes_per_token},
+                          {"bytes_per_token_second_half", f.second_half_bytes_per_token},
+                          {"decode_second_half_bytes", result.decode_second_half_bytes_read},
+                          {"stall_share", f.stall_share},
+                          {"bandwidth_achieved", f.bandwidth_achieved},
+                          {"bandwidth_probed", f.bandwidth_probed},
+                          {"backend", r.io}}},
+      {"cache", Json::Object{{"dense", KindJson(r.stats.cache.dense)},
+                             {"core", KindJson(r.stats.cache.core)},
+                             {"expert", KindJson(r.stats.cache.expert)},
+                             {"prefetch_issued", r.stats.cache.core_prefetch.issued},
+                             {"prefetch_used", r.stats.cache.core_prefetch.used}}},
+      {"prefetch", Json::Object{{"layers", PrefetchJson(r.stats.cache.core_prefetch)},
+                                {"experts", PrefetchJson(r.stats.cache.expert_prefetch)},
+                                {"lookahead_passes", r.stats.cache.lookahead_passes},
+                                {"lookahead_skipped", r.stats.cache.lookahead_skipped}}},
+      {"passes", Json::Object{{"decode", PassJson(r.stats.cache.decode)}, {"prompt", PassJson(r.stats.cache.prompt)}}},
+      {"layers", LayersJson(r.stats.layers)},
+      {"page_faults", Json::Object{{"major", faults.major}, {"minor", faults.minor}}},
+      {"bound", f.bound},
+      {"help", f.help},
+      {"isa", r.isa},
+      {"threads", r.threads},
+      {"numerics", r.numerics}});
   return WriteJson(report);
 }
 

@@ -140,6 +140,7 @@ bool PieceCacheImpl::Stage(PieceId id, SlotList reach) {
   if (!StartRead(id, ReadPriority::kPrefetch, reach)) return false;
   ++staged_;
   At(id).staged_in = pass_number_;
+  At(id).use = ++uses_;
   At(id).passes = false;
   predicted_.push_back(id);
   return true;

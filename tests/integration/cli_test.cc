@@ -134,7 +134,8 @@ TEST(Generate, PromptComesFromTextFileIdsOrStdin) {
 
 TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
   const Json json = JsonOf(Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 8 --json --budget 3.7MB"));
-  for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "timings", "memory", "io", "cache", "bound"}) {
+  for (const char* key : {"text", "ids", "prompt_ids", "finish_reason", "timings", "memory", "io", "cache", "bound",
+                          "help", "prefetch", "passes", "layers", "page_faults"}) {
     EXPECT_NE(json.Find(key), nullptr) << key;
   }
   for (const char* key : {"load_s", "prompt_s", "prompt_tokens", "first_token_s", "decode_s", "decode_tokens",
@@ -147,6 +148,13 @@ TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
     EXPECT_NE(json.Find("io")->Find(key), nullptr) << key;
   }
   EXPECT_NE(json.Find("cache")->Find("expert")->Find("hits"), nullptr);
+  // Layers add up to the kinds.
+  int64_t misses = 0;
+  for (const Json& layer : json.Find("layers")->as_array()) misses += MemberOf(layer, {"misses"}).as_int();
+  EXPECT_GT(misses, 0);
+  EXPECT_EQ(misses, MemberOf(json, {"cache", "expert", "misses"}).as_int() +
+                        MemberOf(json, {"cache", "core", "misses"}).as_int() +
+                        MemberOf(json, {"cache", "dense", "misses"}).as_int());
   EXPECT_EQ(json.Find("memory")->Find("budget_bytes")->as_int(), 3700000);
   EXPECT_GT(json.Find("io")->Find("bytes_read")->as_int(), 0);
   // The process stays inside its own plan.
@@ -163,7 +171,9 @@ TEST(Generate, MetricsHaveTheContractsLayout) {
         "\nresident weight peak  : \\d+\\.\\d\\d GB  \\(of \\d+\\.\\d\\d GB model\\)\n",
         "\ncache hits / misses   : \\d+ / \\d+\n", "\nkv-budget             : 1TB  \\(1000\\.00 GB\\)\n",
         "\nkv resident peak      : \\d+\\.\\d\\d GB\n", "\nkv hits / misses      : \\d+ / \\d+\n",
-        "\nbytes / token         : ", "\nstall share           : ", "\nread bandwidth        : "}) {
+        "\nbytes / token         : ", "\nstall share           : ", "\nread bandwidth        : ",
+        "\nbound by              : (drive: \\d+ % of probed .*; |compute: )\\d+ % of a step stalled\n",
+        "\nwould help            : ", "\npage faults           : "}) {
     EXPECT_TRUE(std::regex_search(ran.out, std::regex(line))) << line << "\n" << ran.out;
   }
 }
