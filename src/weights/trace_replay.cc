@@ -19,8 +19,10 @@ class EmptyQueue final : public ReadQueue {
  public:
   void Submit(const ReadRequest& request) override { done_.push_back({.tag = request.tag, .status = {}}); }
   void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
-    if (wait == Wait::kYes && done_.empty()) woken_.wait(false);
-    woken_.store(false);
+    if (wait == Wait::kYes) {
+      if (done_.empty()) woken_.wait(false);
+      woken_.store(false);
+    }
     for (ReadCompletion& completion : done_) out.push_back(std::move(completion));
     done_.clear();
   }
@@ -92,10 +94,10 @@ Status RunPass(const ModelLayout& layout, std::span<const ExpertCall> calls, Pie
   return Status();
 }
 
-// What a pass reads of cores that do not stay.
-int64_t StreamedCoreBytes(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan) {
+// What is read of the cores of layers [begin, end).
+int64_t CoreBytes(const ModelLayout& layout, const PieceIndex& index, size_t begin, size_t end) {
   int64_t bytes = 0;
-  for (size_t layer = static_cast<size_t>(plan.pinned_cores); layer < layout.core.size(); ++layer) {
+  for (size_t layer = begin; layer < end; ++layer) {
     bytes += index.piece(layout.core[layer]).read_bytes;
   }
   return bytes;
@@ -145,10 +147,13 @@ Result<ReplayedTrace> ReplayOptimum(const ModelLayout& layout, const PieceIndex&
   }
   std::set<std::pair<int64_t, PieceId>> held;  // next use, expert
   std::vector<int64_t> held_until(layout.pieces.size(), -1);
-  const int64_t core_bytes = StreamedCoreBytes(layout, index, plan);
+  const auto pinned = static_cast<size_t>(plan.pinned_cores);
+  const int64_t streamed_bytes = CoreBytes(layout, index, pinned, layout.core.size());
+  int64_t first_bytes = CoreBytes(layout, index, 0, pinned);  // of cores that stay, read by the first pass
   ReplayedTrace replayed;
   RETURN_IF_ERROR(ForEachPass(trace, [&](std::span<const ExpertCall> calls) {
-    ReplayCounts pass{.tokens = 0, .hits = 0, .misses = 0, .bytes_read = core_bytes};
+    ReplayCounts pass{
+        .tokens = 0, .hits = 0, .misses = 0, .bytes_read = streamed_bytes + std::exchange(first_bytes, 0)};
     for (const ExpertCall& call : calls) {
       const auto number = static_cast<size_t>(&call - trace.data());
       for (size_t i = 0; i < call.fired.size(); ++i) {
