@@ -84,12 +84,11 @@ struct PlanSummary {
 
 struct EngineStats {
   CacheStats cache;
-  std::vector<LayerStats> layers;  // of the model, first to last
   int64_t kv_peak_bytes = 0;
   int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
   int64_t minor_page_faults = 0;   // of the process since its start
   int64_t major_page_faults = 0;   // those that had to read from a drive
-  std::vector<LayerStats> layers;
+  std::vector<LayerStats> layers;  // of the model, first to last
 };
 
 // Memory reads faster from huge pages (2 MiB) than from small ones.

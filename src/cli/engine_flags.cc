@@ -55,6 +55,7 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--warm-window", flags.warm_window, "layers prefetched ahead")->capture_default_str();
   verb.add_option("--io", flags.io, "how to read: auto, uring, pread")->capture_default_str();
   verb.add_flag("--no-direct-io", flags.no_direct_io, "read through the page cache");
+  verb.add_option("--mirror", flags.mirror, "a second copy of the model, on another drive: reads go to both");
   verb.add_option("--io-trace", flags.io_trace, "write a line for each read request to this file")
       ->group("Diagnostics");
   const char* const kGroup = "Of the original";
@@ -73,7 +74,9 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
               "read ahead what the next layers of a prompt chunk needed in the one before, always; else while it pays")
           ->group(kGroup);
   verb.add_flag("--no-expert-prefetch", flags.no_expert_prefetch, "never do that")->group(kGroup)->excludes(prefetch);
-  verb.add_flag("--no-wire", flags.no_wire, "changes nothing yet")->group(kGroup);
+  verb.add_flag("--no-wire", flags.no_wire,
+                "let weights be swapped out; else they are locked in memory where that is allowed")
+      ->group(kGroup);
   verb.add_flag("--compact-scatter", flags.compact_scatter, "changes nothing: only fired experts are ever read")
       ->group(kGroup);
   verb.add_option("--eval-window", flags.eval_window, "changes nothing: layers are not synchronised here")
@@ -110,6 +113,8 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.lookahead = GovernedBy(flags.lookahead, flags.no_lookahead);
   options.expert_prefetch = GovernedBy(flags.expert_prefetch, flags.no_expert_prefetch);
   options.direct_io = !flags.no_direct_io;
+  options.lock_memory = !flags.no_wire;
+  options.mirror_dir = flags.mirror;
   options.io_trace = flags.io_trace;
   return options;
 }

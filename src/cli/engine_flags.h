@@ -28,6 +28,7 @@ struct EngineFlags {
   bool no_prefetch = false;
   int64_t warm_window = 1;
   bool no_direct_io = false;
+  std::string mirror;
   std::string io_trace;
   // Of the original.
   int64_t io_threads = 1, eval_window = 1;

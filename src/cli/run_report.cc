@@ -1,7 +1,5 @@
 #include "cli/run_report.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -153,18 +151,6 @@ Json LayersJson(const std::vector<LayerStats>& layers) {
   return array;
 }
 
-// Of the process since its start.
-struct PageFaults {
-  int64_t major = 0;
-  int64_t minor = 0;
-};
-
-PageFaults CountPageFaults() {
-  rusage usage = {};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return {};
-  return {.major = usage.ru_majflt, .minor = usage.ru_minflt};
-}
-
 double HugeShare(const PageUse& use) {
   return Ratio(static_cast<double>(use.huge_bytes), static_cast<double>(use.resident_bytes));
 }
@@ -208,6 +194,9 @@ std::string ReportText(const RunReport& r) {
   line("huge pages", r.pages.refusal.empty()
                          ? fmt::format("weights {}, KV {}", HugeText(r.pages.weights), HugeText(r.pages.kv))
                          : "none: " + r.pages.refusal);
+  line("locked weights", r.pages.lock_refusal.empty()
+                             ? FormatSize(r.pages.locked_bytes)
+                             : fmt::format("{} ({})", FormatSize(r.pages.locked_bytes), r.pages.lock_refusal));
   line("prompt", fmt::format("{} tokens in {:.2f}s, {} read", r.result.prompt_tokens, r.result.prompt_s,
                              FormatSize(r.result.prompt_bytes_read)));
   line("decode",
@@ -218,8 +207,7 @@ std::string ReportText(const RunReport& r) {
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
-  const PageFaults faults = CountPageFaults();
-  line("page faults", fmt::format("{} with a read, {} without", faults.major, faults.minor));
+  line("page faults", fmt::format("{} with a read, {} without", r.stats.major_page_faults, r.stats.minor_page_faults));
   line("bound by", f.bound);
   line("would help", f.help);
   line("compute", fmt::format("{}, {} threads, numerics {}", r.isa, r.threads, r.numerics));
@@ -229,7 +217,6 @@ std::string ReportText(const RunReport& r) {
 std::string ReportJson(const RunReport& r) {
   const Figures f = Compute(r);
   const GenerateResult& result = r.result;
-  const PageFaults faults = CountPageFaults();
   const int64_t decode_tokens = std::max<int64_t>(0, static_cast<int64_t>(result.ids.size()) - 1);
   Json report(Json::Object{
       {"text", r.text},
@@ -251,7 +238,9 @@ std::string ReportJson(const RunReport& r) {
                               {"kv_peak_bytes", r.stats.kv_peak_bytes},
                               {"weight_huge_pages", HugeJson(r.pages.weights)},
                               {"kv_huge_pages", HugeJson(r.pages.kv)},
-                              {"huge_pages_refused", r.pages.refusal}}},
+                              {"huge_pages_refused", r.pages.refusal},
+                              {"locked_bytes", r.pages.locked_bytes},
+                              {"lock_refused", r.pages.lock_refusal}}},
       {"io", Json::Object{{"bytes_read", r.stats.cache.bytes_read()},
                           {"bytes_per_token", f.bytes_per_token},
                           {"bytes_per_token_second_half", f.second_half_bytes_per_token},
@@ -271,7 +260,7 @@ std::string ReportJson(const RunReport& r) {
                                 {"lookahead_skipped", r.stats.cache.lookahead_skipped}}},
       {"passes", Json::Object{{"decode", PassJson(r.stats.cache.decode)}, {"prompt", PassJson(r.stats.cache.prompt)}}},
       {"layers", LayersJson(r.stats.layers)},
-      {"page_faults", Json::Object{{"major", faults.major}, {"minor", faults.minor}}},
+      {"page_faults", Json::Object{{"major", r.stats.major_page_faults}, {"minor", r.stats.minor_page_faults}}},
       {"bound", f.bound},
       {"help", f.help},
       {"isa", r.isa},

@@ -81,7 +81,6 @@ class EngineImpl : public Engine {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return {.cache = cache_->stats(),
-            .layers = cache_->layer_stats(),
             .kv_peak_bytes = kv_pool_->used_peak_bytes(),
             .process_peak_bytes = PeakResidentBytes(),
             .minor_page_faults = usage.ru_minflt,
