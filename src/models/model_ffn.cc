@@ -253,23 +253,21 @@ Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, 
   const HParams& h = hparams();
   GatherRows(plan, experts, in);
 
+  // first_rows[e]: of expert e among the gathered ones; the last entry: of all.
+  std::vector<int64_t>& first_rows = s.routing.first_rows;
+  first_rows.assign(1, 0);
+  for (const Lease& expert : experts) {
+    first_rows.push_back(first_rows.back() + std::ssize(s.routing.SlotsOf(expert.piece() - plan.first_expert)));
+  }
   // Calls product(expert, first row, rows, matrix, begin, end, thread) for all outputs of `matrices` matrices of each
   // expert, as one job.
   const auto run = [&](int64_t matrices, int64_t outputs, const auto& product) {
-    const int64_t grains = CeilDiv(outputs, kOutputGrain), count = static_cast<int64_t>(experts.size()) * matrices;
-    pool_.ParallelFor(count * grains, 1, [&](int64_t begin, int64_t end, int thread) {
-      int64_t first_row = 0;
-      for (size_t e = 0; e < experts.size(); ++e) {
-        const auto rows = static_cast<int64_t>(s.routing.SlotsOf(experts[e].piece() - plan.first_expert).size());
-        for (int64_t matrix = 0; matrix < matrices; ++matrix) {
-          const int64_t offset = (static_cast<int64_t>(e) * matrices + matrix) * grains;
-          const int64_t first = std::max(begin - offset, int64_t{0}) * kOutputGrain;
-          const int64_t last = std::min((end - offset) * kOutputGrain, outputs);
-          if (first < last) product(experts[e], first_row, rows, matrix, first, last, thread);
-        }
-        first_row += rows;
-      }
-    });
+    pool_.ParallelForParts(
+        std::ssize(experts) * matrices, [&](int64_t) { return outputs; }, kOutputGrain,
+        [&](int64_t part, int64_t begin, int64_t end, int thread) {
+          const auto e = static_cast<size_t>(part / matrices);
+          product(experts[e], first_rows[e], first_rows[e + 1] - first_rows[e], part % matrices, begin, end, thread);
+        });
   };
   const auto input_of = [&](const float* x, int64_t width, int64_t first_row, int64_t rows) {
     const int64_t bytes = numerics_ == Numerics::kF32 ? 0 : LayoutOfRoundedRow(width, numerics_).bytes;
@@ -282,11 +280,7 @@ Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, 
         float* const y = (matrix == 0 ? s.gate : s.up) + row * width;
         MultiplyRange(weight, expert, input_of(s.gathered, dim, row, rows), begin, end, y, thread);
       });
-  int64_t total = 0;
-  for (const Lease& expert : experts) {
-    total += static_cast<int64_t>(s.routing.SlotsOf(expert.piece() - plan.first_expert).size());
-  }
-  ActivateRows(plan, experts.front(), total, width, plan.expert_down);
+  ActivateRows(plan, experts.front(), first_rows.back(), width, plan.expert_down);
   for (const Lease& expert : experts) RETURN_IF_ERROR(weights.AwaitRest(expert));
   run(1, dim, [&](const Lease& expert, int64_t row, int64_t rows, int64_t, int64_t begin, int64_t end, int thread) {
     const Input activated = input_of(s.gate, width, row, rows);

@@ -114,6 +114,7 @@ Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int
   routing.predicted.resize(static_cast<size_t>(h.experts));
   routing.scores.resize(static_cast<size_t>(h.experts));
   routing.ready.reserve(static_cast<size_t>(h.experts));
+  routing.first_rows.reserve(static_cast<size_t>(h.experts) + 1);
   return Status();
 }
 

@@ -62,15 +62,16 @@ struct Model::Scratch {
 
   // Routing of one layer's rows. Expert e's rows are slots[starts[e] .. starts[e + 1]); a slot is row * k + rank.
   struct Routing {
-    std::vector<int32_t> experts;    // [rows * k]
-    std::vector<float> weights;      // [rows * k]
-    std::vector<int32_t> starts;     // [experts + 1]
-    std::vector<int32_t> slots;      // [rows * k]
-    std::vector<PieceId> wanted;     // pieces of the layer that still have to run, by the last row that uses them
-    std::vector<int32_t> last_rows;  // [wanted] as announced
-    std::vector<Lease> ready;        // those that run together
-    std::vector<int32_t> predicted;  // [experts] the next layer's, the most probable first
-    std::vector<float> scores;       // [experts] theirs
+    std::vector<int32_t> experts;     // [rows * k]
+    std::vector<float> weights;       // [rows * k]
+    std::vector<int32_t> starts;      // [experts + 1]
+    std::vector<int32_t> slots;       // [rows * k]
+    std::vector<PieceId> wanted;      // pieces of the layer that still have to run, by the last row that uses them
+    std::vector<int32_t> last_rows;   // [wanted] as announced
+    std::vector<Lease> ready;         // those that run together
+    std::vector<int32_t> predicted;   // [experts] the next layer's, the most probable first
+    std::vector<float> scores;        // [experts] theirs
+    std::vector<int64_t> first_rows;  // [ready + 1], where the rows of each begin among the gathered ones
 
     std::span<const int32_t> SlotsOf(int32_t expert) const {
       const size_t begin = static_cast<size_t>(starts[static_cast<size_t>(expert)]);
