@@ -84,7 +84,7 @@ int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int6
 }
 
 int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
-  return rows * h.experts_per_token * 12 + (h.experts + 1) * 20 + h.experts * static_cast<int64_t>(sizeof(Lease));
+  return rows * h.experts_per_token * 12 + (h.experts + 1) * 28 + h.experts * static_cast<int64_t>(sizeof(Lease));
 }
 
 Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows, Numerics numerics) {
