@@ -15,6 +15,7 @@ SHAPES = ("mini", "dense-mini", "30b-q", "30b")
 PEER = "xllamacpp==2026.10.11549"
 PEERS = benchlib.ROOT / "build/peers"
 FIRST_START, START_STEP = 1000, 3000  # of unrelated sequences on the cycle
+PACKED = set()  # (shape, programs) that this script has packed
 
 
 def shapes_of(text):
@@ -71,6 +72,8 @@ def packed(shape, folder, as_checkpoint=False):
     if as_checkpoint:
         return source
     path = WORK / f"{shape}-pack"
+    if (shape, folder) in PACKED:
+        return path
     command = [str(folder / "nunspark"), "pack", str(source), str(path)]
     note(f"packing {path.relative_to(benchlib.ROOT)} ...")
     # The packer itself knows whether a pack is up to date; another revision's is made anew.
@@ -80,6 +83,7 @@ def packed(shape, folder, as_checkpoint=False):
         made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode != 0:
         fail(f"{' '.join(command)}: {made.stderr.strip()}")
+    PACKED.add((shape, folder))
     return path
 
 
