@@ -57,10 +57,11 @@ TEST(MappedMemory, MovesLeaveOneOwner) {
 #ifndef NUNSPARK_SANITIZED
 // The plan counts what it asks for, so neither alignment nor huge pages may take more.
 TEST(MappedMemory, TakesNoMoreThanAsked) {
-  constexpr int64_t kBytes = 33 * kMiB + 4096;
+  constexpr int64_t kBytes = 33 * kMiB + 4096, kElsewhere = 64 << 10;
   const ProcessMemory before = ReadProcessMemory();
   const MappedMemory memory = MappedMemory::Create(kBytes, "a test", "").value();
-  EXPECT_EQ(ReadProcessMemory().virtual_bytes - before.virtual_bytes, kBytes);
+  const int64_t mapped = ReadProcessMemory().virtual_bytes - before.virtual_bytes;
+  EXPECT_LE(std::abs(mapped - kBytes), kElsewhere) << "the process maps and unmaps a few pages meanwhile";
   for (int64_t at = 0; at < kBytes; at += 4096) memory.data()[at] = 1;
   const int64_t grown = ReadProcessMemory().resident_bytes - before.resident_bytes;
   EXPECT_GE(grown, kBytes);
