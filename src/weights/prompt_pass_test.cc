@@ -137,6 +137,16 @@ TEST(PromptPass, LeavesWhatATokenOrderLruWouldHold) {
   }
 }
 
+// No part of an expert was read twice after the first `before` requests.
+void ExpectEachReadOnce(const Harness& h, size_t before) {
+  std::multiset<int64_t> reads;
+  const std::vector<ReadRequest> submitted = h.control->Submitted();
+  for (size_t i = before; i < submitted.size(); ++i) {
+    if (submitted[i].file == 1) reads.insert(submitted[i].offset);
+  }
+  for (const int64_t offset : reads) EXPECT_EQ(reads.count(offset), 1u) << offset;
+}
+
 TEST(PromptPass, ReadsEachTouchedExpertOnceAPass) {
   for (const int32_t slots : {8, 40, 100}) {
     Harness h(OptionsOf(slots));
@@ -144,12 +154,7 @@ TEST(PromptPass, ReadsEachTouchedExpertOnceAPass) {
     for (size_t begin = 0; begin < 120; begin += 40) {
       const size_t before = h.control->Submitted().size();
       RunPass(h, routing, begin, begin + 40);
-      std::multiset<int64_t> reads;
-      const std::vector<ReadRequest> submitted = h.control->Submitted();
-      for (size_t i = before; i < submitted.size(); ++i) {
-        if (submitted[i].file == 1) reads.insert(submitted[i].offset);
-      }
-      for (const int64_t offset : reads) EXPECT_EQ(reads.count(offset), 1u) << slots;
+      ExpectEachReadOnce(h, before);
     }
   }
 }
@@ -177,12 +182,7 @@ TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {
     for (size_t begin = 0; begin < 120; begin += 40) {
       const size_t before = h.control->Submitted().size();
       RunPass(h, routing, begin, begin + 40);
-      std::multiset<int64_t> reads;
-      const std::vector<ReadRequest> submitted = h.control->Submitted();
-      for (size_t i = before; i < submitted.size(); ++i) {
-        if (submitted[i].file == 1) reads.insert(submitted[i].offset);
-      }
-      for (const int64_t offset : reads) EXPECT_EQ(reads.count(offset), 1u) << slots;
+      ExpectEachReadOnce(h, before);
       if (begin == 0) {
         EXPECT_EQ(h.cache->stats().expert_prefetch.issued, 0) << "nothing is known yet";
       }

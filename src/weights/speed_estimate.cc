@@ -8,7 +8,7 @@
 namespace nunspark {
 namespace {
 
-// Of what memory gives to plain reading, the products of weights reach this share (docs/measurements/kernels.md).
+// Of what memory gives to plain reading, the products of weights reach this share (docs/measurements/decode.md).
 constexpr double kShareOfMemoryRate = 0.7;
 
 // What one token needs.
