@@ -30,6 +30,9 @@ inline constexpr int64_t kPackTensorAlignment = 64;
 // Names of the tensors that fill gaps ("__gap_000042"): they are in the safetensors headers, never in the manifest.
 inline constexpr std::string_view kGapPrefix = "__gap_";
 
+// What stands behind the names of a matrix's tensors that hold sixteen outputs side by side (quant/lanes.h).
+inline constexpr std::string_view kLanesSuffix = "@lanes16";
+
 // A tensor inside a piece's record.
 struct ManifestTensor {
   std::string name;  // full, as a Hugging Face checkpoint with unstacked experts names it

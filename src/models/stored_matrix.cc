@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/manifest.h"
 #include "formats/quantization.h"
 #include "quant/lanes.h"
 
@@ -11,6 +12,8 @@ namespace nunspark::internal {
 namespace {
 
 constexpr std::string_view kExpectedTypes = "F32, F16, BF16, or codes with scales";
+
+std::string InLanes(std::string_view suffix) { return std::string(suffix) + std::string(kLanesSuffix); }
 
 class Finder {
  public:
@@ -31,7 +34,7 @@ class Finder {
 
   Status FindData() {
     if (const TensorInfo* const weight = Find(".weight")) return Plain(*weight);
-    if (const TensorInfo* const lanes = Find(".weight@lanes16")) return Mlx(*lanes, MatrixOrder::kLanes16);
+    if (const TensorInfo* const lanes = Find(InLanes(".weight"))) return Mlx(*lanes, MatrixOrder::kLanes16);
     if (const TensorInfo* const codes = Find(".qweight")) return Awq(*codes);
     for (const WeightFormat& format : BlockFormats()) {
       const std::string suffix = fmt::format(".weight@{}", BlockName(format));
@@ -96,7 +99,7 @@ class Finder {
   // lanes (quant/lanes.h) [rows / 16, cols * bits / 32, 16] and so on, with @lanes16 behind the names.
   Status Mlx(const TensorInfo& weight, MatrixOrder order) {
     const bool lanes = order == MatrixOrder::kLanes16;
-    const std::string tag = lanes ? "@lanes16" : "";
+    const std::string tag(lanes ? kLanesSuffix : "");
     const TensorInfo* const scales = Find(".scales" + tag);
     if (scales == nullptr) return Missing(".scales" + tag);
     const TensorInfo* const biases = Find(".biases" + tag);
@@ -339,7 +342,8 @@ const std::string& PlaceOf(const Checkpoint& checkpoint) {
 }
 
 bool HasModule(const TensorIndex& tensors, const std::string& module) {
-  for (const char* suffix : {".weight", ".weight@lanes16", ".qweight", "_blocks", ""}) {
+  for (const std::string& suffix :
+       {std::string(".weight"), InLanes(".weight"), std::string(".qweight"), std::string("_blocks"), std::string()}) {
     if (tensors.Find(module + suffix) != nullptr) return true;
   }
   for (int e = static_cast<int>(Encoding::kQ4_0); e <= static_cast<int>(Encoding::kGgufMxFp4); ++e) {

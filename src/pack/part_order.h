@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "formats/manifest.h"
@@ -17,9 +16,6 @@
 #include "quant/encoding.h"
 
 namespace nunspark {
-
-// What stands behind the names of tensors in that order.
-inline constexpr std::string_view kLanesSuffix = "@lanes16";
 
 // A part whose tensors are turned while they are written.
 struct PartOrder {
