@@ -40,8 +40,8 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
     const int32_t first_wanted = wanted == PromptLogits::kAll ? begin : total - 1;
     for (int32_t i = std::max(begin, first_wanted); i < end; ++i) batch.logit_rows.push_back(i - begin);
     const int32_t first_row = wanted == PromptLogits::kAll ? begin : total - 1;
-    RETURN_IF_ERROR(target.model.Forward(batch, target.weights, [&](int32_t first, int32_t count, const float* logits) {
-      return callback(first_row + first, count, logits);
+    RETURN_IF_ERROR(target.model.Forward(batch, target.weights, [&](const HeadRows& head) {
+      return callback(first_row + head.first, head.count, head.logits);
     }));
     if (on_progress && !on_progress(end, total)) return CancelledError("cancelled");
   }
@@ -66,7 +66,7 @@ Status RunToken(Target& target, int32_t token, const std::function<Status(const 
   target.batch.cancelled = &target.cancelled;
   target.batch.logit_rows.assign(1, 0);
   return target.model.Forward(target.batch, target.weights,
-                              [&](int32_t, int32_t, const float* logits) { return callback(logits); });
+                              [&](const HeadRows& head) { return callback(head.logits); });
 }
 
 Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prompt, const GenerateOptions& options,

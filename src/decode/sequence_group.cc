@@ -56,12 +56,13 @@ Status SequenceGroup::Join(int32_t tag, const SequenceRequest& request) {
 Status SequenceGroup::Step() {
   CHECK(!empty());
   RETURN_IF_ERROR(FillBatch());
-  RETURN_IF_ERROR(
-      target_.model.Forward(batch_, target_.weights, [&](int32_t first, int32_t count, const float* logits) {
-        const int64_t vocab = target_.model.hparams().vocab_size;
-        for (int32_t i = 0; i < count; ++i) picking_[static_cast<size_t>(first + i)]->run.Pick(logits + i * vocab);
-        return Status();
-      }));
+  RETURN_IF_ERROR(target_.model.Forward(batch_, target_.weights, [&](const HeadRows& head) {
+    const int64_t vocab = target_.model.hparams().vocab_size;
+    for (int32_t i = 0; i < head.count; ++i) {
+      picking_[static_cast<size_t>(head.first + i)]->run.Pick(head.logits + i * vocab);
+    }
+    return Status();
+  }));
   // After the pass: a callback may take its time, and leases are not held meanwhile.
   const int64_t bytes_read = target_.bytes_read();
   for (Member* const member : picking_) {

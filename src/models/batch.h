@@ -18,9 +18,13 @@ struct Row {
   int32_t position = 0;     // absolute, in its sequence
   int32_t sequence = 0;     // index into Batch::sequences
   int32_t rope_length = 0;  // RopeTable::Fill's length
+  // Its keys and values go to so many of Batch::sequences, from `sequence` on: a node of a draft tree is part of
+  // several paths. It attends in the first of them.
+  int32_t copies = 1;
 };
 
-// Rows of one sequence come in increasing position, without gaps, from the sequence's stored length on.
+// Rows of one sequence, copies included, come in increasing position, without gaps, from the sequence's stored length
+// on.
 struct Batch {
   std::vector<Row> rows;
   std::vector<KvSequence*> sequences;
@@ -29,9 +33,21 @@ struct Batch {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-// Receives logits [count, vocab_size] for logit_rows[first .. first + count), in order, a few rows at a time; the
-// memory is reused afterwards. An error ends the pass.
-using LogitsSink = std::function<Status(int32_t first, int32_t count, const float* logits)>;
+// Where a row's keys and values go.
+inline std::span<KvSequence* const> SequencesOf(const Batch& batch, const Row& row) {
+  return std::span(batch.sequences).subspan(static_cast<size_t>(row.sequence), static_cast<size_t>(row.copies));
+}
+
+// What comes out for logit_rows[first .. first + count).
+struct HeadRows {
+  int32_t first = 0;
+  int32_t count = 0;
+  const float* logits = nullptr;  // [count, vocab_size]
+  const float* hidden = nullptr;  // [count, model_dim], after the final norm: what the logits are made from
+};
+
+// Receives all of logit_rows in order, a few at a time; the memory is reused afterwards. An error ends the pass.
+using LogitsSink = std::function<Status(const HeadRows& rows)>;
 
 }  // namespace nunspark
 

@@ -89,7 +89,9 @@ Status Model::Forward(const Batch& batch, WeightSource& weights, const LogitsSin
   RETURN_IF_ERROR(Layers(0, static_cast<int32_t>(plans_.size()), batch, weights, x));
   RETURN_IF_ERROR(Head(batch, weights, x, sink));
   weights.EndPass();
-  for (const Row& row : batch.rows) batch.sequences[static_cast<size_t>(row.sequence)]->Commit(row.position + 1);
+  for (const Row& row : batch.rows) {
+    for (KvSequence* const sequence : SequencesOf(batch, row)) sequence->Commit(row.position + 1);
+  }
   return Status();
 }
 
@@ -194,7 +196,7 @@ Status Model::Head(const Batch& batch, WeightSource& weights, const float* x, co
     Project({{head_, s.logits}}, h.tied ? embed : norm, in);
     RETURN_IF_ERROR(CheckFinite(batch, first, count));
     if (h.logit_softcap > 0) kernels_.softcap(s.logits, static_cast<float>(h.logit_softcap), count * h.vocab_size);
-    RETURN_IF_ERROR(sink(first, count, s.logits));
+    RETURN_IF_ERROR(sink({.first = first, .count = count, .logits = s.logits, .hidden = s.normed}));
   }
   return Status();
 }

@@ -51,8 +51,9 @@ void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Bat
   if (norm_last) NormHeads(plan, core, rows);
   for (int64_t r = 0; plan.keeps_kv && r < rows; ++r) {
     const Row& row = batch.rows[static_cast<size_t>(r)];
-    batch.sequences[static_cast<size_t>(row.sequence)]->Store(plan.kv_index, row.position, s.key + r * kv_out,
-                                                              s.value + r * kv_out);
+    for (KvSequence* const sequence : SequencesOf(batch, row)) {
+      sequence->Store(plan.kv_index, row.position, s.key + r * kv_out, s.value + r * kv_out);
+    }
   }
   Attend(plan, core, batch, s.query);  // s.attended [rows, heads * head_dim]
   Input attended{.x = s.attended, .rows = rows, .rounded = s.rounded};
@@ -93,7 +94,9 @@ void Model::LatentAttention(const LayerPlan& plan, const Lease& core, const Batc
   Rotate(plan, rows, 1, latent, rank, s.key);
   for (int64_t r = 0; r < rows; ++r) {
     const Row& row = batch.rows[static_cast<size_t>(r)];
-    batch.sequences[static_cast<size_t>(row.sequence)]->Store(plan.kv_index, row.position, s.key + r * latent, nullptr);
+    for (KvSequence* const sequence : SequencesOf(batch, row)) {
+      sequence->Store(plan.kv_index, row.position, s.key + r * latent, nullptr);
+    }
   }
   AbsorbQuery(plan, core, rows);          // s.absorbed [rows, heads * (kv_rank + rope)]
   Attend(plan, core, batch, s.absorbed);  // s.attended [rows, heads * kv_rank]

@@ -86,8 +86,9 @@ std::vector<float> ResidentLogits(const std::string& folder) {
   const size_t vocab = static_cast<size_t>(files->vocab_size());
   EXPECT_TRUE(model
                   ->Forward(batch, *source,
-                            [&](int32_t, int32_t count, const float* rows) {
-                              logits.insert(logits.end(), rows, rows + static_cast<size_t>(count) * vocab);
+                            [&](const HeadRows& head) {
+                              logits.insert(logits.end(), head.logits,
+                                            head.logits + static_cast<size_t>(head.count) * vocab);
                               return Status();
                             })
                   .ok());
