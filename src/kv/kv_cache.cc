@@ -1,6 +1,8 @@
 #include "kv/kv_cache.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -43,29 +45,51 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers,
                                                        "use a shorter context"));
   // The first blocks of all layers, then the second ones; the lowest addresses are handed out first. So memory is
   // touched only as far as it is used.
-  const int64_t stride = PlanBytes(pool->layers_, type, kKvBlockPositions);
-  uint8_t* first = pool->memory_.data();
+  pool->stride_ = PlanBytes(pool->layers_, type, kKvBlockPositions);
+  int64_t first = 0;
   for (const KvLayerShape& layer : pool->layers_) {
-    std::vector<uint8_t*>& free = pool->free_.emplace_back();
-    for (int64_t i = pool->blocks_ - 1; i >= 0; --i) free.push_back(first + i * stride);
+    std::vector<int32_t>& free = pool->free_.emplace_back();
+    for (int64_t i = pool->blocks_ - 1; i >= 0; --i) free.push_back(static_cast<int32_t>(i));
+    pool->first_.push_back(first);
     pool->block_bytes_.push_back(BlockBytes(layer, type));
     first += pool->block_bytes_.back();
   }
+  pool->holders_.assign(pool->layers_.size() * static_cast<size_t>(pool->blocks_), 0);
   return pool;
 }
 
-uint8_t* KvPool::Take(size_t layer) {
-  if (free_[layer].empty()) return nullptr;
-  uint8_t* const block = free_[layer].back();
+int32_t KvPool::Take(size_t layer) {
+  if (free_[layer].empty()) return kNoBlock;
+  const int32_t block = free_[layer].back();
   free_[layer].pop_back();
+  holders_[At(layer, block)] = 1;
   used_bytes_ += block_bytes_[layer];
   used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
   return block;
 }
 
-void KvPool::Give(size_t layer, uint8_t* block) {
+void KvPool::Release(size_t layer, int32_t block) {
+  DCHECK(holders(layer, block) > 0);
+  if (--holders_[At(layer, block)] > 0) return;
   free_[layer].push_back(block);
   used_bytes_ -= block_bytes_[layer];
+}
+
+uint8_t* KvPool::Values(size_t layer, int32_t block) const {
+  return Keys(layer, block) + ValueOffset(layers_[layer], type_);
+}
+
+void KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
+  const KvLayerShape& shape = layers_[layer];
+  const auto copy = [&](const uint8_t* source, uint8_t* target, int64_t dim) {
+    const int64_t position_bytes = dim * FloatBytes(type_);
+    for (int64_t head = 0; head < shape.kv_heads; ++head) {
+      const int64_t at = head * kKvBlockPositions * position_bytes;
+      std::memcpy(target + at, source + at, static_cast<size_t>(positions * position_bytes));
+    }
+  };
+  copy(Keys(layer, from), Keys(layer, to), shape.key_dim);
+  if (shape.values == KvValues::kSeparate) copy(Values(layer, from), Values(layer, to), shape.value_dim);
 }
 
 KvSequence::KvSequence(KvPool& pool, int64_t most_positions)
@@ -83,38 +107,117 @@ KvSequence::KvSequence(KvPool& pool, int64_t most_positions)
 KvSequence::~KvSequence() { Truncate(0); }
 
 int64_t KvSequence::PlanBytes(std::span<const KvLayerShape> layers, int64_t most_positions) {
-  const int64_t pointers = 3 * BlocksOf(most_positions);  // to a block, its keys, its values
+  constexpr int64_t kBytesPerBlock = sizeof(int32_t) + 2 * sizeof(uint8_t*);  // its number, its keys, its values
   return static_cast<int64_t>(layers.size()) *
-         (static_cast<int64_t>(sizeof(LayerBlocks)) + pointers * static_cast<int64_t>(sizeof(uint8_t*)));
+         (static_cast<int64_t>(sizeof(LayerBlocks)) + BlocksOf(most_positions) * kBytesPerBlock);
 }
 
 Status KvSequence::Reserve(int64_t end) {
   const size_t wanted = static_cast<size_t>(BlocksOf(end));
+  const size_t first_written = static_cast<size_t>(length_ / kKvBlockPositions);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerBlocks& layer = layers_[i];
-    while (layer.blocks.size() < wanted) {
-      uint8_t* const block = static_cast<int64_t>(layer.blocks.size()) < most_blocks_ ? pool_.Take(i) : nullptr;
-      if (block == nullptr) {
-        return ResourceExhaustedError(
-            fmt::format("the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt",
-                        end, most_blocks_ * kKvBlockPositions));
-      }
-      layer.blocks.push_back(block);
-      layer.keys.push_back(block);
-      layer.values.push_back(block + ValueOffset(pool_.layers()[i], pool_.type()));
+    const std::vector<int32_t>& blocks = layers_[i].blocks;
+    for (size_t at = first_written; at < std::min(wanted, blocks.size()); ++at) {
+      if (pool_.holders(i, blocks[at]) == 1) continue;
+      const int32_t own = TakeFor(i, at);
+      if (own == KvPool::kNoBlock) return Full(end);
+      if (at == first_written) pool_.Copy(i, blocks[at], own, length_ % kKvBlockPositions);
+      pool_.Release(i, blocks[at]);
+      Put(i, at, own);
+    }
+    while (blocks.size() < wanted) {
+      const int32_t own = TakeFor(i, blocks.size());
+      if (own == KvPool::kNoBlock) return Full(end);
+      Put(i, blocks.size(), own);
     }
   }
   return Status();
 }
 
+Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
+  CHECK(&pool_ == &other.pool_ && this != &other && length <= other.length_);
+  const size_t whole = static_cast<size_t>(length / kKvBlockPositions);
+  length_ = 0;
+  if (BlocksOf(length) > most_blocks_) {
+    Truncate(0);
+    return Full(length);
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const std::vector<int32_t>& blocks = layers_[i].blocks;
+    const std::vector<int32_t>& others = other.layers_[i].blocks;
+    Shrink(i, whole);
+    // A sequence is forked again and again from one that only grows: what they share already stays.
+    for (size_t at = 0; at < whole; ++at) {
+      if (at < blocks.size()) {
+        if (blocks[at] == others[at]) continue;
+        pool_.Release(i, blocks[at]);
+      }
+      pool_.Hold(i, others[at]);
+      Put(i, at, others[at]);
+    }
+    if (length % kKvBlockPositions == 0) continue;
+    const int32_t own = TakeFor(i, whole);
+    if (own == KvPool::kNoBlock) {
+      Truncate(0);
+      return Full(length);
+    }
+    pool_.Copy(i, others[whole], own, length % kKvBlockPositions);
+    Put(i, whole, own);
+  }
+  length_ = length;
+  return Status();
+}
+
+void KvSequence::Swap(KvSequence& other) {
+  CHECK(&pool_ == &other.pool_);
+  std::swap(most_blocks_, other.most_blocks_);
+  std::swap(length_, other.length_);
+  layers_.swap(other.layers_);
+}
+
+// A block for place `at` of the layer, or kNoBlock.
+int32_t KvSequence::TakeFor(size_t layer, size_t at) {
+  return static_cast<int64_t>(at) < most_blocks_ ? pool_.Take(layer) : KvPool::kNoBlock;
+}
+
+// The block comes to place `at` of the layer, which is there or the next one.
+void KvSequence::Put(size_t layer, size_t at, int32_t block) {
+  LayerBlocks& blocks = layers_[layer];
+  if (at == blocks.blocks.size()) {
+    blocks.blocks.emplace_back();
+    blocks.keys.emplace_back();
+    blocks.values.emplace_back();
+  }
+  blocks.blocks[at] = block;
+  blocks.keys[at] = pool_.Keys(layer, block);
+  blocks.values[at] = pool_.Values(layer, block);
+}
+
+void KvSequence::Shrink(size_t layer, size_t blocks) {
+  LayerBlocks& held = layers_[layer];
+  while (held.blocks.size() > blocks) {
+    pool_.Release(layer, held.blocks.back());
+    held.blocks.pop_back();
+    held.keys.pop_back();
+    held.values.pop_back();
+  }
+}
+
+Status KvSequence::Full(int64_t end) const {
+  return ResourceExhaustedError(
+      fmt::format("the KV cache is full: {} positions asked, {} planned; raise --context or shorten the prompt", end,
+                  most_blocks_ * kKvBlockPositions));
+}
+
 void KvSequence::Store(int layer, int64_t position, const float* keys, const float* values) {
-  const KvLayerShape& shape = pool_.layers()[static_cast<size_t>(layer)];
-  const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
-  const size_t block = static_cast<size_t>(position / kKvBlockPositions);
-  DCHECK(block < blocks.blocks.size());
+  const size_t i = static_cast<size_t>(layer);
+  const KvLayerShape& shape = pool_.layers()[i];
+  DCHECK(static_cast<size_t>(position / kKvBlockPositions) < layers_[i].blocks.size());
   DCHECK((values == nullptr) == (shape.values == KvValues::kPartOfKeys));
-  uint8_t* const key_base = blocks.blocks[block];
-  uint8_t* const value_base = key_base + ValueOffset(shape, pool_.type());
+  const int32_t block = layers_[i].blocks[static_cast<size_t>(position / kKvBlockPositions)];
+  DCHECK(pool_.holders(i, block) == 1);
+  uint8_t* const key_base = pool_.Keys(i, block);
+  uint8_t* const value_base = pool_.Values(i, block);
   for (int64_t head = 0; head < shape.kv_heads; ++head) {
     const int64_t at = (head * kKvBlockPositions + position % kKvBlockPositions) * FloatBytes(pool_.type());
     Kernels().store_floats(keys + head * shape.key_dim, shape.key_dim, pool_.type(), key_base + at * shape.key_dim);
@@ -126,15 +229,7 @@ void KvSequence::Store(int layer, int64_t position, const float* keys, const flo
 
 void KvSequence::Truncate(int64_t length) {
   const size_t kept = static_cast<size_t>(BlocksOf(length));
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    LayerBlocks& layer = layers_[i];
-    while (layer.blocks.size() > kept) {
-      pool_.Give(i, layer.blocks.back());
-      layer.blocks.pop_back();
-      layer.keys.pop_back();
-      layer.values.pop_back();
-    }
-  }
+  for (size_t i = 0; i < layers_.size(); ++i) Shrink(i, kept);
   length_ = std::min(length_, length);
 }
 

@@ -1,8 +1,9 @@
 // Paged KV: blocks of 64 positions from one pool, reserved up front, handed to sequences.
 //
 // A block holds keys and values of one layer for 64 absolute positions (kernels.h KvView has the layout). Keys are
-// stored after their norm and RoPE. Nothing is allocated while decoding: Reserve takes blocks from the pool's free
-// list. A pool and its sequences are used by one thread at a time.
+// stored after their norm and RoPE. Sequences with a common prefix share its blocks, which are counted; a block is
+// written only while one sequence holds it. Nothing is allocated while decoding: Reserve takes blocks from the pool's
+// free list. A pool and its sequences are used by one thread at a time.
 #ifndef NUNSPARK_KV_KV_CACHE_H_
 #define NUNSPARK_KV_KV_CACHE_H_
 
@@ -41,23 +42,39 @@ class KvPool {
   FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
   int64_t bytes() const { return memory_.bytes(); }
+  int64_t used_bytes() const { return used_bytes_; }  // of blocks that some sequence holds, each counted once
   int64_t used_peak_bytes() const { return used_peak_bytes_; }
   PageUse page_use() const { return memory_.page_use(); }
 
  private:
   friend class KvSequence;
+  static constexpr int32_t kNoBlock = -1;
   KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
 
-  // One block of a layer, or nullptr when they are used up.
-  uint8_t* Take(size_t layer);
-  void Give(size_t layer, uint8_t* block);
+  // A block of a layer that the caller holds alone, or kNoBlock when they are used up.
+  int32_t Take(size_t layer);
+  // One more holder, one holder less. A block without holders can be taken again.
+  void Hold(size_t layer, int32_t block) { ++holders_[At(layer, block)]; }
+  void Release(size_t layer, int32_t block);
+  int32_t holders(size_t layer, int32_t block) const { return holders_[At(layer, block)]; }
+
+  uint8_t* Keys(size_t layer, int32_t block) const { return memory_.data() + first_[layer] + block * stride_; }
+  uint8_t* Values(size_t layer, int32_t block) const;
+  // The first `positions` of a block to another one of the layer.
+  void Copy(size_t layer, int32_t from, int32_t to, int64_t positions);
+  size_t At(size_t layer, int32_t block) const {
+    return layer * static_cast<size_t>(blocks_) + static_cast<size_t>(block);
+  }
 
   std::vector<KvLayerShape> layers_;
   FloatType type_;
   MappedMemory memory_;
-  std::vector<int64_t> block_bytes_;         // [layers], keys and values
-  std::vector<std::vector<uint8_t*>> free_;  // [layers]
-  int64_t blocks_ = 0;                       // of every layer
+  int64_t stride_ = 0;                      // bytes from a block to the next one of its layer
+  std::vector<int64_t> first_;              // [layers], where block 0 begins
+  std::vector<int64_t> block_bytes_;        // [layers], keys and values
+  std::vector<std::vector<int32_t>> free_;  // [layers]
+  std::vector<int32_t> holders_;            // [layers * blocks]
+  int64_t blocks_ = 0;                      // of every layer
   int64_t used_bytes_ = 0;
   int64_t used_peak_bytes_ = 0;
 };
@@ -76,12 +93,21 @@ class KvSequence {
   // Positions that are stored in every layer.
   int64_t length() const { return length_; }
 
-  // Makes room for positions [0, end). Errors: kResourceExhausted (asked, planned) when the pool is used up or the
-  // sequence would hold more than its most.
+  // Makes room for positions [0, end), those from length() on in blocks that no other sequence holds: of one that was
+  // shared, the positions below length() are copied. Errors: kResourceExhausted (asked, planned) when the pool is used
+  // up or the sequence would hold more than its most.
   Status Reserve(int64_t end);
 
+  // Becomes the first `length` positions of `other`, which does not change; what this sequence held is given back.
+  // Whole blocks are shared, the positions of the last one that is not whole are copied. REQUIRES: the same pool,
+  // length <= other.length(). Errors: as Reserve, and the sequence is empty.
+  Status ForkFrom(const KvSequence& other, int64_t length);
+
+  // Exchanges all that two sequences of one pool are, their most included.
+  void Swap(KvSequence& other);
+
   // Stores one position of one layer: keys [kv_heads * key_dim], values [kv_heads * value_dim], or nullptr where the
-  // values are part of the keys. REQUIRES: position < reserved end.
+  // values are part of the keys. REQUIRES: length() <= position < reserved end.
   void Store(int layer, int64_t position, const float* keys, const float* values);
 
   // The forward pass finished positions up to `length`.
@@ -94,13 +120,18 @@ class KvSequence {
 
  private:
   struct LayerBlocks {
-    std::vector<uint8_t*> blocks;
+    std::vector<int32_t> blocks;       // of the pool
     std::vector<const uint8_t*> keys;  // same blocks, as the kernel wants them
     std::vector<const uint8_t*> values;
   };
 
+  void Put(size_t layer, size_t at, int32_t block);
+  void Shrink(size_t layer, size_t blocks);
+  int32_t TakeFor(size_t layer, size_t at);
+  Status Full(int64_t end) const;
+
   KvPool& pool_;
-  const int64_t most_blocks_;
+  int64_t most_blocks_;
   std::vector<LayerBlocks> layers_;
   int64_t length_ = 0;
 };

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <array>
+#include <random>
+#include <set>
 
 namespace nunspark {
 namespace {
@@ -129,6 +131,188 @@ TEST(KvCache, PlansWhatItMaps) {
   // Every layer costs what it holds, not what the largest one does.
   const std::vector<KvLayerShape> mixed = {{1, 576, 512}, {1, 16, 16}};
   EXPECT_EQ(KvPool::PlanBytes(mixed, FloatType::kF16, 100), 2 * 64 * (576 + 512 + 16 + 16) * 2);
+}
+
+// Two layers of two heads, one with separate values and one whose values are part of the keys. A stored position is
+// told by one number.
+const std::vector<KvLayerShape> kPair = {
+    {2, 16, 16}, {.kv_heads = 2, .key_dim = 24, .value_dim = 16, .values = KvValues::kPartOfKeys}};
+
+void StoreNumber(KvSequence& sequence, int64_t position, float number) {
+  for (int layer = 0; layer < 2; ++layer) {
+    std::vector<float> keys, values;
+    for (int i = 0; i < 48; ++i) keys.push_back(number + static_cast<float>(layer) + static_cast<float>(i) / 64);
+    for (int i = 0; i < 32; ++i) values.push_back(-number - static_cast<float>(i) / 64);
+    sequence.Store(layer, position, keys.data(), layer == 0 ? values.data() : nullptr);
+  }
+}
+
+void Extend(KvSequence& sequence, int64_t positions, float first) {
+  const int64_t end = sequence.length() + positions;
+  ASSERT_TRUE(sequence.Reserve(end).ok());
+  for (int64_t p = sequence.length(); p < end; ++p) StoreNumber(sequence, p, first++);
+  sequence.Commit(end);
+}
+
+void ExpectNumbers(const KvSequence& sequence, const std::vector<float>& numbers) {
+  ASSERT_EQ(sequence.length(), static_cast<int64_t>(numbers.size()));
+  for (int layer = 0; layer < 2; ++layer) {
+    const KvView view = sequence.View(layer);
+    for (size_t p = 0; p < numbers.size(); ++p) {
+      for (int head = 0; head < 2; ++head) {
+        const float key = ReadBack(view, head, static_cast<int64_t>(p), 3, false);
+        ASSERT_EQ(key, numbers[p] + static_cast<float>(layer) + static_cast<float>(head * view.key_dim + 3) / 64)
+            << layer << " " << p;
+        if (layer == 0) {
+          ASSERT_EQ(ReadBack(view, head, static_cast<int64_t>(p), 15, true),
+                    -numbers[p] - static_cast<float>(head * 16 + 15) / 64);
+        }
+      }
+    }
+  }
+}
+
+std::vector<float> Numbers(float first, int count) {
+  std::vector<float> numbers;
+  for (int i = 0; i < count; ++i) numbers.push_back(first + static_cast<float>(i));
+  return numbers;
+}
+
+TEST(KvCache, AForkSharesWholeBlocksAndCopiesThePartialOne) {
+  auto pool = KvPool::Create(kPair, FloatType::kF32, 4 * 64);
+  ASSERT_TRUE(pool.ok());
+  const int64_t block_bytes = (*pool)->bytes() / 4;  // of both layers
+  KvSequence first(**pool), fork(**pool);
+  Extend(first, 130, 0);
+  EXPECT_EQ((*pool)->used_bytes(), 3 * block_bytes);
+  ASSERT_TRUE(fork.ForkFrom(first, 128).ok());
+  EXPECT_EQ((*pool)->used_bytes(), 3 * block_bytes);
+  ASSERT_TRUE(fork.ForkFrom(first, 129).ok());
+  EXPECT_EQ((*pool)->used_bytes(), 4 * block_bytes);
+  Extend(fork, 5, 1000);
+  Extend(first, 5, 2000);
+  std::vector<float> forked = Numbers(0, 129), whole = Numbers(0, 130);
+  for (const float number : Numbers(1000, 5)) forked.push_back(number);
+  for (const float number : Numbers(2000, 5)) whole.push_back(number);
+  ExpectNumbers(fork, forked);
+  ExpectNumbers(first, whole);
+  first.Truncate(0);
+  ExpectNumbers(fork, forked);
+  fork.Truncate(0);
+  EXPECT_EQ((*pool)->used_bytes(), 0);
+}
+
+// After a truncation into a shared block it must not be written: the other holder still reads it.
+TEST(KvCache, ReserveCopiesASharedBlockBeforeItIsWritten) {
+  auto pool = KvPool::Create(kPair, FloatType::kF32, 3 * 64);
+  ASSERT_TRUE(pool.ok());
+  KvSequence first(**pool), fork(**pool);
+  Extend(first, 128, 0);
+  ASSERT_TRUE(fork.ForkFrom(first, 128).ok());
+  fork.Truncate(70);
+  Extend(fork, 2, 500);
+  ExpectNumbers(first, Numbers(0, 128));
+  std::vector<float> forked = Numbers(0, 70);
+  forked.insert(forked.end(), {500, 501});
+  ExpectNumbers(fork, forked);
+  EXPECT_EQ((*pool)->used_bytes(), (*pool)->bytes());
+  // Now there is no block for another copy, and what is stored stays as it is.
+  KvSequence third(**pool);
+  ASSERT_TRUE(third.ForkFrom(first, 128).ok());
+  third.Truncate(100);
+  EXPECT_EQ(third.Reserve(101).code(), StatusCode::kResourceExhausted);
+  ExpectNumbers(third, Numbers(0, 100));
+  EXPECT_EQ(third.ForkFrom(first, 127).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(third.length(), 0);
+  ExpectNumbers(first, Numbers(0, 128));
+}
+
+TEST(KvCache, AForkThatIsLongerThanItsMostIsRefused) {
+  auto pool = KvPool::Create(kPair, FloatType::kF32, 4 * 64);
+  ASSERT_TRUE(pool.ok());
+  KvSequence first(**pool), small(**pool, 64);
+  Extend(first, 65, 0);
+  EXPECT_TRUE(small.ForkFrom(first, 64).ok());
+  const Status refused = small.ForkFrom(first, 65);
+  EXPECT_NE(refused.message().find("65 positions asked, 64 planned"), std::string::npos) << refused.message();
+  EXPECT_EQ(small.length(), 0);
+}
+
+// Random operations on several sequences against plain lists of what they hold; blocks are neither lost nor held twice.
+TEST(KvCache, RandomForksTruncationsAndSwapsKeepTheirContents) {
+  constexpr int kSequences = 6;
+  constexpr int64_t kBlocks = 9;
+  int refused = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    auto pool = KvPool::Create(kPair, FloatType::kF32, kBlocks * 64);
+    ASSERT_TRUE(pool.ok());
+    const int64_t block_bytes[] = {16384, 12288};
+    ASSERT_EQ((*pool)->bytes(), kBlocks * (16384 + 12288));
+    std::mt19937_64 rng(seed);
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint64_t>(n)); };
+    {
+      std::vector<std::unique_ptr<KvSequence>> sequences;
+      for (int i = 0; i < kSequences; ++i) sequences.push_back(std::make_unique<KvSequence>(**pool, 7 * 64));
+      std::array<std::vector<float>, kSequences> expected;
+      float next = 0;
+      for (int step = 0; step < 400; ++step) {
+        const size_t i = static_cast<size_t>(below(kSequences));
+        KvSequence& sequence = *sequences[i];
+        switch (below(5)) {
+          case 0:
+          case 1: {
+            const int64_t end = sequence.length() + 1 + below(90);
+            if (!sequence.Reserve(end).ok()) {
+              ++refused;
+              sequence.Truncate(sequence.length());
+              break;
+            }
+            for (int64_t p = sequence.length(); p < end; ++p) {
+              expected[i].push_back(next);
+              StoreNumber(sequence, p, next++);
+            }
+            sequence.Commit(end);
+            break;
+          }
+          case 2: {
+            const int64_t length = below(sequence.length() + 1);
+            sequence.Truncate(length);
+            expected[i].resize(static_cast<size_t>(length));
+            break;
+          }
+          case 3: {
+            const size_t from = (i + 1 + static_cast<size_t>(below(kSequences - 1))) % kSequences;
+            const int64_t length = below(sequences[from]->length() + 1);
+            const bool forked = sequence.ForkFrom(*sequences[from], length).ok();
+            refused += forked ? 0 : 1;
+            expected[i].assign(expected[from].begin(), expected[from].begin() + (forked ? length : 0));
+            break;
+          }
+          default: {
+            const size_t other = static_cast<size_t>(below(kSequences));
+            sequence.Swap(*sequences[other]);
+            std::swap(expected[i], expected[other]);
+          }
+        }
+        ExpectNumbers(sequence, expected[i]);
+        int64_t held_bytes = 0;
+        for (int layer = 0; layer < 2; ++layer) {
+          std::set<const uint8_t*> held;
+          for (const auto& each : sequences) {
+            for (int64_t p = 0; p < each->length(); p += 64) held.insert(each->View(layer).key_blocks[p / 64]);
+          }
+          held_bytes += static_cast<int64_t>(held.size()) * block_bytes[layer];
+        }
+        ASSERT_EQ((*pool)->used_bytes(), held_bytes);
+      }
+      for (size_t i = 0; i < kSequences; ++i) ExpectNumbers(*sequences[i], expected[i]);
+    }
+    EXPECT_EQ((*pool)->used_bytes(), 0);
+    // Every block can be taken again.
+    KvSequence all(**pool);
+    EXPECT_TRUE(all.Reserve(kBlocks * 64).ok());
+  }
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace
