@@ -59,7 +59,9 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers,
 }
 
 int32_t KvPool::Take(size_t layer) {
-  if (free_[layer].empty()) return kNoBlock;
+  while (free_[layer].empty()) {
+    if (reclaimer_ == nullptr || !reclaimer_->ReleaseSome(layer)) return kNoKvBlock;
+  }
   const int32_t block = free_[layer].back();
   free_[layer].pop_back();
   holders_[At(layer, block)] = 1;
@@ -118,16 +120,17 @@ Status KvSequence::Reserve(int64_t end) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const std::vector<int32_t>& blocks = layers_[i].blocks;
     for (size_t at = first_written; at < std::min(wanted, blocks.size()); ++at) {
+      DCHECK(blocks[at] != kNoKvBlock);
       if (pool_.holders(i, blocks[at]) == 1) continue;
       const int32_t own = TakeFor(i, at);
-      if (own == KvPool::kNoBlock) return Full(end);
+      if (own == kNoKvBlock) return Full(end);
       if (at == first_written) pool_.Copy(i, blocks[at], own, length_ % kKvBlockPositions);
       pool_.Release(i, blocks[at]);
       Put(i, at, own);
     }
     while (blocks.size() < wanted) {
       const int32_t own = TakeFor(i, blocks.size());
-      if (own == KvPool::kNoBlock) return Full(end);
+      if (own == kNoKvBlock) return Full(end);
       Put(i, blocks.size(), own);
     }
   }
@@ -150,14 +153,13 @@ Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
     for (size_t at = 0; at < whole; ++at) {
       if (at < blocks.size()) {
         if (blocks[at] == others[at]) continue;
-        pool_.Release(i, blocks[at]);
+        Drop(i, at);
       }
-      pool_.Hold(i, others[at]);
-      Put(i, at, others[at]);
+      Share(i, at, others[at]);
     }
     if (length % kKvBlockPositions == 0) continue;
     const int32_t own = TakeFor(i, whole);
-    if (own == KvPool::kNoBlock) {
+    if (own == kNoKvBlock) {
       Truncate(0);
       return Full(length);
     }
@@ -168,6 +170,18 @@ Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
   return Status();
 }
 
+Status KvSequence::AppendShared(std::span<const int32_t> blocks) {
+  const size_t at = static_cast<size_t>(length_ / kKvBlockPositions);
+  CHECK(blocks.size() == layers_.size() && length_ % kKvBlockPositions == 0);
+  if (static_cast<int64_t>(at) >= most_blocks_) return Full(length_ + kKvBlockPositions);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    CHECK(layers_[i].blocks.size() == at);
+    Share(i, at, blocks[i]);
+  }
+  length_ += kKvBlockPositions;
+  return Status();
+}
+
 void KvSequence::Swap(KvSequence& other) {
   CHECK(&pool_ == &other.pool_);
   std::swap(most_blocks_, other.most_blocks_);
@@ -175,9 +189,9 @@ void KvSequence::Swap(KvSequence& other) {
   layers_.swap(other.layers_);
 }
 
-// A block for place `at` of the layer, or kNoBlock.
+// A block for place `at` of the layer, or kNoKvBlock.
 int32_t KvSequence::TakeFor(size_t layer, size_t at) {
-  return static_cast<int64_t>(at) < most_blocks_ ? pool_.Take(layer) : KvPool::kNoBlock;
+  return static_cast<int64_t>(at) < most_blocks_ ? pool_.Take(layer) : kNoKvBlock;
 }
 
 // The block comes to place `at` of the layer, which is there or the next one.
@@ -189,14 +203,26 @@ void KvSequence::Put(size_t layer, size_t at, int32_t block) {
     blocks.values.emplace_back();
   }
   blocks.blocks[at] = block;
-  blocks.keys[at] = pool_.Keys(layer, block);
-  blocks.values[at] = pool_.Values(layer, block);
+  blocks.keys[at] = block == kNoKvBlock ? nullptr : pool_.Keys(layer, block);
+  blocks.values[at] = block == kNoKvBlock ? nullptr : pool_.Values(layer, block);
+}
+
+// The same for another holder's block.
+void KvSequence::Share(size_t layer, size_t at, int32_t block) {
+  if (block != kNoKvBlock) pool_.Hold(layer, block);
+  Put(layer, at, block);
+}
+
+// The block at the place is no longer held; the place stays.
+void KvSequence::Drop(size_t layer, size_t at) {
+  if (layers_[layer].blocks[at] != kNoKvBlock) pool_.Release(layer, layers_[layer].blocks[at]);
+  Put(layer, at, kNoKvBlock);
 }
 
 void KvSequence::Shrink(size_t layer, size_t blocks) {
   LayerBlocks& held = layers_[layer];
   while (held.blocks.size() > blocks) {
-    pool_.Release(layer, held.blocks.back());
+    Drop(layer, held.blocks.size() - 1);
     held.blocks.pop_back();
     held.keys.pop_back();
     held.values.pop_back();

@@ -26,7 +26,10 @@ struct KvLayerShape {
   int key_dim = 0;
   int value_dim = 0;  // at most key_dim for kPartOfKeys
   KvValues values = KvValues::kSeparate;
+  int64_t window = 0;  // positions that a query sees, its own included; 0 = all
 };
+
+inline constexpr int32_t kNoKvBlock = -1;
 
 class KvPool {
  public:
@@ -41,22 +44,36 @@ class KvPool {
 
   FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
+  int64_t blocks() const { return blocks_; }  // of every layer
+  int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
   int64_t bytes() const { return memory_.bytes(); }
-  int64_t used_bytes() const { return used_bytes_; }  // of blocks that some sequence holds, each counted once
+  int64_t used_bytes() const { return used_bytes_; }  // of blocks that have holders, each counted once
   int64_t used_peak_bytes() const { return used_peak_bytes_; }
   PageUse page_use() const { return memory_.page_use(); }
 
- private:
-  friend class KvSequence;
-  static constexpr int32_t kNoBlock = -1;
-  KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
-
-  // A block of a layer that the caller holds alone, or kNoBlock when they are used up.
+  // For those that hold blocks themselves. A block of a layer with the caller as its one holder, or kNoKvBlock when
+  // they are used up and `reclaimer` has none to give; one more holder; one holder less. A block without holders can be
+  // taken again.
   int32_t Take(size_t layer);
-  // One more holder, one holder less. A block without holders can be taken again.
   void Hold(size_t layer, int32_t block) { ++holders_[At(layer, block)]; }
   void Release(size_t layer, int32_t block);
   int32_t holders(size_t layer, int32_t block) const { return holders_[At(layer, block)]; }
+  std::span<uint8_t> Block(size_t layer, int32_t block) const {
+    return {Keys(layer, block), static_cast<size_t>(block_bytes_[layer])};
+  }
+
+  // Who holds blocks that nobody needs at the moment. nullptr: no one. REQUIRES: lives until it is replaced.
+  class Reclaimer {
+   public:
+    virtual ~Reclaimer() = default;
+    // Releases some of them, those of `layer` if it can; false when none are left.
+    virtual bool ReleaseSome(size_t layer) = 0;
+  };
+  void set_reclaimer(Reclaimer* reclaimer) { reclaimer_ = reclaimer; }
+
+ private:
+  friend class KvSequence;
+  KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
 
   uint8_t* Keys(size_t layer, int32_t block) const { return memory_.data() + first_[layer] + block * stride_; }
   uint8_t* Values(size_t layer, int32_t block) const;
@@ -77,6 +94,7 @@ class KvPool {
   int64_t blocks_ = 0;                      // of every layer
   int64_t used_bytes_ = 0;
   int64_t used_peak_bytes_ = 0;
+  Reclaimer* reclaimer_ = nullptr;
 };
 
 // The keys and values of one sequence in all layers. Returns its blocks when destroyed; the pool must outlive it.
@@ -103,6 +121,17 @@ class KvSequence {
   // length <= other.length(). Errors: as Reserve, and the sequence is empty.
   Status ForkFrom(const KvSequence& other, int64_t length);
 
+  // The next 64 positions are those of `blocks` [layers], which get one more holder; kNoKvBlock where no query from
+  // here on sees them. REQUIRES: length() is a multiple of 64 and nothing is reserved beyond it. Errors:
+  // kResourceExhausted when the sequence holds its most.
+  Status AppendShared(std::span<const int32_t> blocks);
+
+  // The block of positions [64 * at, 64 * at + 64) in a layer, or kNoKvBlock where there is none (any more).
+  int32_t block(size_t layer, size_t at) const {
+    const std::vector<int32_t>& blocks = layers_[layer].blocks;
+    return at < blocks.size() ? blocks[at] : kNoKvBlock;
+  }
+
   // Exchanges all that two sequences of one pool are, their most included.
   void Swap(KvSequence& other);
 
@@ -120,12 +149,14 @@ class KvSequence {
 
  private:
   struct LayerBlocks {
-    std::vector<int32_t> blocks;       // of the pool
+    std::vector<int32_t> blocks;       // of the pool; kNoKvBlock where no later query sees the positions
     std::vector<const uint8_t*> keys;  // same blocks, as the kernel wants them
     std::vector<const uint8_t*> values;
   };
 
   void Put(size_t layer, size_t at, int32_t block);
+  void Share(size_t layer, size_t at, int32_t block);
+  void Drop(size_t layer, size_t at);
   void Shrink(size_t layer, size_t blocks);
   int32_t TakeFor(size_t layer, size_t at);
   Status Full(int64_t end) const;

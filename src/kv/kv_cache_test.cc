@@ -238,6 +238,30 @@ TEST(KvCache, AForkThatIsLongerThanItsMostIsRefused) {
   EXPECT_EQ(small.length(), 0);
 }
 
+TEST(KvCache, ASequenceIsPutTogetherOfBlocksThatOthersHold) {
+  auto pool = KvPool::Create(kPair, FloatType::kF32, 4 * 64);
+  ASSERT_TRUE(pool.ok());
+  const int64_t block_bytes = (*pool)->bytes() / 4;
+  KvSequence first(**pool), second(**pool), fork(**pool), small(**pool, 64);
+  Extend(first, 130, 0);
+  ASSERT_TRUE(second.AppendShared(std::array{first.block(0, 0), first.block(1, 0)}).ok());
+  // The second layer's first positions are seen no more.
+  ASSERT_TRUE(small.AppendShared(std::array{first.block(0, 0), kNoKvBlock}).ok());
+  EXPECT_EQ(small.AppendShared(std::array{first.block(0, 1), kNoKvBlock}).code(), StatusCode::kResourceExhausted);
+  ASSERT_TRUE(fork.ForkFrom(small, 64).ok());
+  EXPECT_EQ(fork.block(1, 0), kNoKvBlock);
+  EXPECT_EQ(fork.block(0, 1), kNoKvBlock);
+  first.Truncate(0);
+  EXPECT_EQ((*pool)->used_bytes(), block_bytes);
+  Extend(second, 10, 64);
+  ExpectNumbers(second, Numbers(0, 74));
+  second.Truncate(0);
+  EXPECT_EQ((*pool)->used_bytes(), (*pool)->block_bytes(0));
+  small.Truncate(0);
+  fork.Truncate(0);
+  EXPECT_EQ((*pool)->used_bytes(), 0);
+}
+
 // Random operations on several sequences against plain lists of what they hold; blocks are neither lost nor held twice.
 TEST(KvCache, RandomForksTruncationsAndSwapsKeepTheirContents) {
   constexpr int kSequences = 6;

@@ -61,16 +61,23 @@ std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
   for (size_t i = 0; i < hparams.layer.size(); ++i) {
     const LayerShape& layer = hparams.layer[i];
     if (layer.kv_layer != static_cast<int32_t>(i)) continue;
+    int64_t window = layer.window;  // of all layers that attend to these
+    for (const LayerShape& other : hparams.layer) {
+      if (other.kv_layer != layer.kv_layer) continue;
+      window = window == 0 || other.window == 0 ? 0 : std::max(window, other.window);
+    }
     if (hparams.kv_rank > 0) {
       // Latent attention keeps what all heads share: the latent, which is also the value, and the rotated part.
       shapes.push_back({.kv_heads = 1,
                         .key_dim = static_cast<int>(hparams.kv_rank + hparams.qk_rope_dim),
                         .value_dim = static_cast<int>(hparams.kv_rank),
-                        .values = KvValues::kPartOfKeys});
+                        .values = KvValues::kPartOfKeys,
+                        .window = window});
       continue;
     }
     const int dim = static_cast<int>(layer.head_dim);
-    shapes.push_back({.kv_heads = static_cast<int>(layer.kv_heads), .key_dim = dim, .value_dim = dim});
+    shapes.push_back(
+        {.kv_heads = static_cast<int>(layer.kv_heads), .key_dim = dim, .value_dim = dim, .window = window});
   }
   return shapes;
 }
