@@ -111,6 +111,9 @@ class KvSequence {
   // Positions that are stored in every layer.
   int64_t length() const { return length_; }
 
+  KvPool& pool() const { return pool_; }
+  int64_t most_positions() const { return most_blocks_ * kKvBlockPositions; }
+
   // Makes room for positions [0, end), those from length() on in blocks that no other sequence holds: of one that was
   // shared, the positions below length() are copied. Errors: kResourceExhausted (asked, planned) when the pool is used
   // up or the sequence would hold more than its most.

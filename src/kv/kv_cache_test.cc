@@ -6,18 +6,10 @@
 #include <random>
 #include <set>
 
+#include "kv/test_numbers.h"
+
 namespace nunspark {
 namespace {
-
-float ReadBack(const KvView& view, int head, int64_t position, int i, bool value) {
-  const uint8_t* const block = (value ? view.value_blocks : view.key_blocks)[position / kKvBlockPositions];
-  const int64_t stride = value ? view.value_stride : view.key_dim;
-  const int64_t at =
-      ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * stride + i) * FloatBytes(view.type);
-  float x = 0;
-  Kernels().load_floats(block + at, view.type, 1, &x);
-  return x;
-}
 
 TEST(KvCache, StoresEveryLayerHeadAndPosition) {
   const std::vector<KvLayerShape> shapes = {{2, 16, 16}, {1, 32, 32}};
@@ -131,51 +123,6 @@ TEST(KvCache, PlansWhatItMaps) {
   // Every layer costs what it holds, not what the largest one does.
   const std::vector<KvLayerShape> mixed = {{1, 576, 512}, {1, 16, 16}};
   EXPECT_EQ(KvPool::PlanBytes(mixed, FloatType::kF16, 100), 2 * 64 * (576 + 512 + 16 + 16) * 2);
-}
-
-// Two layers of two heads, one with separate values and one whose values are part of the keys. A stored position is
-// told by one number.
-const std::vector<KvLayerShape> kPair = {
-    {2, 16, 16}, {.kv_heads = 2, .key_dim = 24, .value_dim = 16, .values = KvValues::kPartOfKeys}};
-
-void StoreNumber(KvSequence& sequence, int64_t position, float number) {
-  for (int layer = 0; layer < 2; ++layer) {
-    std::vector<float> keys, values;
-    for (int i = 0; i < 48; ++i) keys.push_back(number + static_cast<float>(layer) + static_cast<float>(i) / 64);
-    for (int i = 0; i < 32; ++i) values.push_back(-number - static_cast<float>(i) / 64);
-    sequence.Store(layer, position, keys.data(), layer == 0 ? values.data() : nullptr);
-  }
-}
-
-void Extend(KvSequence& sequence, int64_t positions, float first) {
-  const int64_t end = sequence.length() + positions;
-  ASSERT_TRUE(sequence.Reserve(end).ok());
-  for (int64_t p = sequence.length(); p < end; ++p) StoreNumber(sequence, p, first++);
-  sequence.Commit(end);
-}
-
-void ExpectNumbers(const KvSequence& sequence, const std::vector<float>& numbers) {
-  ASSERT_EQ(sequence.length(), static_cast<int64_t>(numbers.size()));
-  for (int layer = 0; layer < 2; ++layer) {
-    const KvView view = sequence.View(layer);
-    for (size_t p = 0; p < numbers.size(); ++p) {
-      for (int head = 0; head < 2; ++head) {
-        const float key = ReadBack(view, head, static_cast<int64_t>(p), 3, false);
-        ASSERT_EQ(key, numbers[p] + static_cast<float>(layer) + static_cast<float>(head * view.key_dim + 3) / 64)
-            << layer << " " << p;
-        if (layer == 0) {
-          ASSERT_EQ(ReadBack(view, head, static_cast<int64_t>(p), 15, true),
-                    -numbers[p] - static_cast<float>(head * 16 + 15) / 64);
-        }
-      }
-    }
-  }
-}
-
-std::vector<float> Numbers(float first, int count) {
-  std::vector<float> numbers;
-  for (int i = 0; i < count; ++i) numbers.push_back(first + static_cast<float>(i));
-  return numbers;
 }
 
 TEST(KvCache, AForkSharesWholeBlocksAndCopiesThePartialOne) {
