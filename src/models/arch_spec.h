@@ -119,17 +119,18 @@ enum class Bias : uint8_t { kNever, kAlways, kAttentionFlag, kAttentionOutFlag, 
 // Which layers or models have the tensor at all.
 enum class When : uint8_t {
   kAlways,
-  kOwnsKv,           // layers that keep keys and values of their own
-  kOwnsValue,        // of these, the ones whose value is not their key
-  kQueryRank,        // latent attention with a low-rank query
-  kNoQueryRank,      // and without
-  kQkNorm,           // use_qk_norm
-  kPerLayerInput,    // hidden_size_per_layer_input > 0
-  kIfPresent,        // a default stands in where files lack it
-  kXieluTensors,     // unless the configuration has xIELU's numbers
-  kJointKvB,         // files with kv_b in one matrix
-  kSplitKvB,         // and in two
-  kOrderedEmbedding  // use_ordered_embeddings
+  kOwnsKv,            // layers that keep keys and values of their own
+  kOwnsValue,         // of these, the ones whose value is not their key
+  kQueryRank,         // latent attention with a low-rank query
+  kNoQueryRank,       // and without
+  kQkNorm,            // use_qk_norm
+  kPerLayerInput,     // hidden_size_per_layer_input > 0
+  kIfPresent,         // a default stands in where files lack it
+  kXieluTensors,      // unless the configuration has xIELU's numbers
+  kJointKvB,          // files with kv_b in one matrix
+  kSplitKvB,          // and in two
+  kOrderedEmbedding,  // use_ordered_embeddings
+  kCheckedOnly        // in the files, with the right shape; the forward pass does without, so it is not loaded
 };
 
 struct TensorSpec {
@@ -170,8 +171,9 @@ struct ConfigKey {
 
 enum class Attention : uint8_t {
   kGqa,
-  kMla,      // keys and values from a low-rank latent, which is what the cache keeps
-  kBorrowed  // a drafter's: keys and values are another model's
+  kMla,       // keys and values from a low-rank latent, which is what the cache keeps
+  kBorrowed,  // a drafter's: keys and values are another model's
+  kSingleKey  // a drafter's: a row sees its own key alone, so it gets its own value
 };
 enum class QkNorm : uint8_t {
   kNone,
@@ -251,7 +253,9 @@ constexpr bool Valid(const ArchSpec& spec);
 constexpr bool HasDenseFfn(const ArchSpec& spec);
 
 // Whether it can only draft for another model.
-constexpr bool IsDrafter(const ArchSpec& spec) { return spec.block.attention == Attention::kBorrowed; }
+constexpr bool IsDrafter(const ArchSpec& spec) {
+  return spec.block.attention == Attention::kBorrowed || spec.block.attention == Attention::kSingleKey;
+}
 
 // All supported types, sorted by name.
 std::span<const ArchSpec* const> SupportedArchs();
@@ -300,7 +304,8 @@ constexpr bool Valid(const ArchSpec& spec) {
     return false;
   const bool gqa = block.attention == Attention::kGqa;
   const bool mla = block.attention == Attention::kMla;
-  if (!HasAll(spec, {Role::kKey, Role::kValue}, gqa)) return false;
+  const bool single = block.attention == Attention::kSingleKey;
+  if (!HasAll(spec, {Role::kKey, Role::kValue}, gqa || single)) return false;
   if (!HasAll(spec, {Role::kQuery})) return false;
   if (!HasAll(spec, {Role::kQueryA, Role::kQueryANorm, Role::kQueryB, Role::kKvA, Role::kKvANorm, Role::kKvB}, mla))
     return false;

@@ -16,6 +16,7 @@ std::string_view Text(Attention attention) {
     case Attention::kGqa: return "grouped queries";
     case Attention::kMla: return "latent (MLA)";
     case Attention::kBorrowed: return "over the keys of the model it drafts for";
+    case Attention::kSingleKey: return "over the row's own key";
   }
   return "";
 }

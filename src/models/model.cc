@@ -83,14 +83,17 @@ std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
 }
 
 Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows,
-                                             Numerics numerics) {
-  CHECK(max_rows >= 1 && !IsDrafter(*layout.spec));
+                                             Numerics numerics, std::span<const int32_t> borrowed_kv) {
+  const bool borrows = layout.spec->block.attention == Attention::kBorrowed;
+  CHECK(max_rows >= 1 && borrowed_kv.size() == (borrows ? layout.core.size() : 0));
   std::unique_ptr<Model> model(new Model(layout, pool, max_rows, numerics));
+  for (size_t i = 0; i < borrowed_kv.size(); ++i) model->plans_[i].kv_index = borrowed_kv[i];
   RETURN_IF_ERROR(model->scratch_->Allocate(layout, pool.threads(), max_rows, model->numerics_));
   return model;
 }
 
 Status Model::Forward(const Batch& batch, WeightSource& weights, const LogitsSink& sink) {
+  CHECK(!IsDrafter(*layout_.spec));
   float* const x = scratch_->x;
   RETURN_IF_ERROR(Embed(batch, weights, x));
   RETURN_IF_ERROR(Layers(0, static_cast<int32_t>(plans_.size()), batch, weights, x));
@@ -242,6 +245,11 @@ const float* Model::NormOr(const WeightUse& weight, const Lease& lease, const fl
 
 void Model::Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out) {
   NormRows(VectorOf(weight, lease), weight.cols, hparams().rms_epsilon, x, rows, out);
+}
+
+void Model::Multiply(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out) {
+  Input in{.x = x, .rows = rows, .rounded = scratch_->rounded};
+  Project({{weight, out}}, lease, in);
 }
 
 // weight.data == nullptr: norm without weight.

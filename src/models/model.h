@@ -23,10 +23,11 @@ namespace nunspark {
 // Results do not depend on how rows are divided into batches, on threads or on the weight source.
 class Model {
  public:
-  // `layout` and `pool` must outlive the model. REQUIRES: max_rows >= 1.
+  // `layout` and `pool` must outlive the model. `borrowed_kv` [layers]: of a drafter that attends to another model's
+  // keys, whose they are, as indices into that model's KvShapes. REQUIRES: max_rows >= 1.
   // Errors: kResourceExhausted when the activations do not fit in memory.
   static Result<std::unique_ptr<Model>> Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows,
-                                               Numerics numerics);
+                                               Numerics numerics, std::span<const int32_t> borrowed_kv = {});
   ~Model();
 
   // Bytes that Create allocates, for the memory plan.
@@ -43,13 +44,18 @@ class Model {
   const HParams& hparams() const { return layout_.hparams; }
 
   // Runs all layers over the batch, appends to its sequences' KV (which must have room reserved), and hands the wanted
-  // logits to `sink`. On an error the stored lengths are unchanged.
+  // logits to `sink`. On an error the stored lengths are unchanged. REQUIRES: no drafter's model.
   Status Forward(const Batch& batch, WeightSource& weights, const LogitsSink& sink);
 
   // The same in parts, so that a pass can be split over hosts: hidden in -> hidden out, x [rows, model_dim].
   Status Embed(const Batch& batch, WeightSource& weights, float* x);
   Status Layers(int32_t begin, int32_t end, const Batch& batch, WeightSource& weights, float* x);
   Status Head(const Batch& batch, WeightSource& weights, const float* x, const LogitsSink& sink);
+
+  // Steps on x [rows, weight.cols], for what a drafter has in place of Embed and Head. out [rows, weight.rows] of a
+  // product; of a norm as x, and may be x. REQUIRES: rows <= max_rows.
+  void Multiply(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
+  void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
 
  private:
   struct Scratch;
@@ -63,6 +69,7 @@ class Model {
   // Attention of a layer over `in` [rows, model_dim], into scratch's branch (model_attention.cc).
   void Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input in);
   void GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in);
+  void SingleKeyAttention(const LayerPlan& plan, const Lease& core, Input& in);
   void LatentAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in);
   void AbsorbQuery(const LayerPlan& plan, const Lease& core, int64_t rows);
   void AbsorbRows(const WeightMatrix& keys, int64_t rows, const float* query, float* out, float* decoded) const;
@@ -91,7 +98,6 @@ class Model {
   Status CheckFinite(const Batch& batch, int32_t first, int32_t count) const;
   void FillRope(const Batch& batch);
   const float* NormOr(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows);
-  void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
   void NormRows(const FloatVector& weight, int64_t size, double epsilon, const float* x, int64_t rows, float* out);
   void Project(std::initializer_list<Product> products, const Lease& lease, Input& in);
   void MultiplyRange(const WeightUse& weight, const Lease& lease, const Input& in, int64_t begin, int64_t end, float* y,

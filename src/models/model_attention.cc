@@ -16,11 +16,11 @@ constexpr double kLatentEpsilon = 1e-6;
 
 void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input in) {
   switch (layout_.spec->block.attention) {
-    case Attention::kGqa: return GroupedAttention(plan, core, batch, in);
+    case Attention::kGqa:
+    case Attention::kBorrowed: return GroupedAttention(plan, core, batch, in);
     case Attention::kMla: return LatentAttention(plan, core, batch, in);
-    case Attention::kBorrowed: break;
+    case Attention::kSingleKey: return SingleKeyAttention(plan, core, in);
   }
-  CHECK(false && "a drafter has no keys of its own");
 }
 
 void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in) {
@@ -69,6 +69,19 @@ void Model::NormHeads(const LayerPlan& plan, const Lease& core, int64_t rows) {
   if (!plan.keeps_kv) return;
   const int64_t kv_out = plan.shape.kv_heads * plan.shape.head_dim;
   Norm(plan.key_norm, core, s.key, rows * (kv_out / plan.key_norm.cols), s.key);
+}
+
+// The softmax over one key is 1: every query head gets the value of its kv head.
+void Model::SingleKeyAttention(const LayerPlan& plan, const Lease& core, Input& in) {
+  Scratch& s = *scratch_;
+  const int64_t heads = hparams().heads, kv_heads = plan.shape.kv_heads, dim = plan.shape.head_dim;
+  Project({{plan.value, s.value}}, core, in);  // [rows, kv_heads * head_dim]
+  for (int64_t i = 0; i < in.rows * heads; ++i) {
+    const int64_t kv_head = i / heads * kv_heads + i % heads / (heads / kv_heads);
+    std::copy_n(s.value + kv_head * dim, dim, s.attended + i * dim);
+  }
+  Input attended{.x = s.attended, .rows = in.rows, .rounded = s.rounded};
+  Project({{plan.attention_out, s.branch}}, core, attended);
 }
 
 // The cache keeps one latent and one rotated key part per position. What would expand the latent to the keys of every
@@ -180,6 +193,7 @@ void Model::Attend(const LayerPlan& plan, const Lease& core, const Batch& batch,
   Scratch& s = *scratch_;
   const HParams& h = hparams();
   const bool sinks = Has(plan.sinks);
+  const bool borrowed = layout_.spec->block.attention == Attention::kBorrowed;
   if (sinks) DecodeFloats(VectorOf(plan.sinks, core), s.sinks);
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
   const KvView any = batch.sequences.front()->View(plan.kv_index);
@@ -190,9 +204,11 @@ void Model::Attend(const LayerPlan& plan, const Lease& core, const Batch& batch,
       const int64_t r = item / kv_heads;
       const int64_t kv_head = item % kv_heads;
       const Row& row = batch.rows[static_cast<size_t>(r)];
-      const int64_t seen_end = int64_t{row.position} + 1;
+      // A drafter's row has no key of its own: it sees those before its position.
+      const int64_t seen_end = int64_t{row.position} + (borrowed ? 0 : 1);
       const int64_t window = plan.shape.window;
-      const int64_t seen_begin = window > 0 ? std::max<int64_t>(0, seen_end - window) : 0;
+      const int64_t seen_begin =
+          window > 0 ? std::clamp<int64_t>(int64_t{row.position} + 1 - window, 0, seen_end - 1) : 0;
       const int64_t first_head = kv_head * group;
       const AttendParams params{.scale = static_cast<float>(h.attention_scale),
                                 .softcap = static_cast<float>(h.attention_softcap),

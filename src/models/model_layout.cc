@@ -136,6 +136,7 @@ class Resolver {
       case When::kIfPresent: return HasModule(tensors_, NameOf(spec, layer).stored);
       case When::kXieluTensors: return !shape.xielu.has_value();
       case When::kOrderedEmbedding: return h_.ordered_embeddings;
+      case When::kCheckedOnly: return true;
     }
     return true;
   }
@@ -391,6 +392,13 @@ class Resolver {
     }
     ASSIGN_OR_RETURN(const StoredMatrix matrix, FindMatrix(checkpoint_, layout_.spec->name, request));
     ASSIGN_OR_RETURN(const bool has_bias, HasBias(first, name, matrix));
+    const auto checked_only = [](const TensorSpec* spec) { return spec->when == When::kCheckedOnly; };
+    if (std::all_of(members.begin(), members.end(), checked_only)) {
+      for (const StoredTensor* stored : {&matrix.data, &matrix.scales, &matrix.biases}) {
+        if (stored->tensor != nullptr) used_.insert(stored->tensor->name);
+      }
+      return Status();
+    }
 
     WeightUse use;
     use.format = matrix.format;

@@ -38,7 +38,7 @@ void Model::Scratch::ForEachArray(const ModelLayout& layout, int64_t rows, const
   carve(&Scratch::router, moe ? rows * h.experts : 0);
   carve(&Scratch::per_layer, rows * h.layers * h.per_layer_dim);
   carve(&Scratch::projected, rows * h.layers * h.per_layer_dim);
-  carve(&Scratch::logits, std::min<int64_t>(rows, kHeadRows) * h.vocab_size);
+  carve(&Scratch::logits, IsDrafter(*layout.spec) ? 0 : std::min<int64_t>(rows, kHeadRows) * h.vocab_size);
   carve(&Scratch::sinks, h.heads);
 }
 
@@ -46,6 +46,12 @@ int64_t Model::Scratch::PerThreadFloats(const ModelLayout& layout, int64_t rows)
   int64_t floats = layout.hparams.kv_rank;
   for (const KvLayerShape& shape : KvShapes(layout.hparams)) {
     floats = std::max(floats, AttentionScratchFloats(shape.key_dim, shape.value_dim));
+  }
+  if (layout.spec->block.attention == Attention::kBorrowed) {
+    for (const LayerShape& layer : layout.hparams.layer) {
+      const int dim = static_cast<int>(layer.head_dim);
+      floats = std::max(floats, AttentionScratchFloats(dim, dim));
+    }
   }
   for (const PieceLayout& piece : layout.pieces) {
     // The experts of a layer are alike.
