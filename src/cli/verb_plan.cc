@@ -93,7 +93,7 @@ std::vector<Part> PartsOf(const Planned& p) {
                              {"KV", m.kv_bytes,
                               fmt::format("{} positions x {} sequence{}", p.options.context, p.options.max_sequences,
                                           p.options.max_sequences == 1 ? "" : "s")},
-                             {"drafter", 0, "none"},
+                             {"drafter", m.drafter_bytes, m.drafter_bytes > 0 ? "weights, KV, activations" : "none"},
                              {"reserve", m.reserve_bytes, "page tables, allocator, growth"}});
   return parts;
 }

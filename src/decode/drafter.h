@@ -22,7 +22,7 @@ struct DraftRequest {
   std::span<const int32_t> tokens;  // prompt and what was generated; the target has not processed the last one yet
   const float* hidden = nullptr;  // [model_dim] the target's state after its final norm at the last processed position;
                                   // nullptr unless the drafter wants it
-  const KvSequence* kv = nullptr;  // the target's, of tokens.size() - 1 positions
+  KvSequence* kv = nullptr;       // the target's, of tokens.size() - 1 positions
   const SamplingOptions* sampling = nullptr;
   const TreeShape* shape = nullptr;  // wanted; less is allowed of a chain
   Draft* draft = nullptr;            // the result, empty at first

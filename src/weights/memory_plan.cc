@@ -217,6 +217,7 @@ MemoryPlan PlanOutside(const ModelLayout& layout, const PieceIndex& index, const
   plan.read_buffer_bytes = kReadBufferBytes;
   plan.kv_bytes = request.kv_bytes;
   plan.scratch_bytes = request.scratch_bytes;
+  plan.drafter_bytes = request.drafter_bytes;
   plan.process_bytes = system.process_bytes;
   return plan;
 }
@@ -280,7 +281,8 @@ void PlaceCores(const Needs& needs, int64_t available_bytes, MemoryPlan& plan) {
 
 void AddUp(const ModelLayout& layout, MemoryPlan& plan) {
   const int64_t parts = plan.core_region_bytes + plan.expert_region_bytes + plan.embed_bytes + plan.norm_head_bytes +
-                        plan.read_buffer_bytes + plan.kv_bytes + plan.scratch_bytes + plan.process_bytes;
+                        plan.read_buffer_bytes + plan.kv_bytes + plan.scratch_bytes + plan.drafter_bytes +
+                        plan.process_bytes;
   plan.reserve_bytes =
       kReserveBytes + parts / kReserveShare + static_cast<int64_t>(layout.pieces.size()) * kReservePerPiece;
   plan.total_bytes = parts + plan.reserve_bytes;
@@ -353,9 +355,10 @@ std::string SmallestFlag(const Needs& needs, int64_t largest_bytes) {
 }
 
 std::string OutsideText(const MemoryPlan& plan) {
-  return fmt::format("embedding and head {}, KV cache {}, activations {}, program and reserve {}",
+  const std::string drafter = plan.drafter_bytes > 0 ? fmt::format("drafter {}, ", FormatSize(plan.drafter_bytes)) : "";
+  return fmt::format("embedding and head {}, KV cache {}, activations {}, {}program and reserve {}",
                      FormatSize(plan.embed_bytes + plan.norm_head_bytes), FormatSize(plan.kv_bytes),
-                     FormatSize(plan.scratch_bytes),
+                     FormatSize(plan.scratch_bytes), drafter,
                      FormatSize(plan.process_bytes + plan.read_buffer_bytes + plan.reserve_bytes));
 }
 

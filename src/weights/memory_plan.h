@@ -43,6 +43,7 @@ struct MemoryRequest {
   double expert_fraction = -1;            // --expert-cache-frac, 0 to 1 of the budget; negative = decided by the plan
   int64_t kv_bytes = 0;                   // for the planned context
   int64_t scratch_bytes = 0;              // activations, logits, thread stacks
+  int64_t drafter_bytes = 0;              // a drafter's weights, keys and values, activations
 };
 
 // Sizes in bytes. slots x slot size = region.
@@ -67,6 +68,7 @@ struct MemoryPlan {
   int64_t read_buffer_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t scratch_bytes = 0;
+  int64_t drafter_bytes = 0;
   int64_t process_bytes = 0;
   int64_t reserve_bytes = 0;  // allocator slack, page tables, stacks
 

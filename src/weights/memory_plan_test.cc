@@ -295,9 +295,11 @@ TEST(MemoryPlan, CeilingIsTheSmallestBound) {
 
 class WholeProcess : public ::testing::Test {
  protected:
-  Result<MemoryPlan> Plan(int64_t memory) const {
-    return MakeMemoryPlan(planner_.model.layout, planner_.model.index,
-                          {.budget_bytes = std::nullopt, .memory_bytes = memory, .kv_bytes = 5000}, planner_.system);
+  Result<MemoryPlan> Plan(int64_t memory, int64_t drafter = 0) const {
+    return MakeMemoryPlan(
+        planner_.model.layout, planner_.model.index,
+        {.budget_bytes = std::nullopt, .memory_bytes = memory, .kv_bytes = 5000, .drafter_bytes = drafter},
+        planner_.system);
   }
 
   Planner planner_{{.layers = 9, .experts = 12, .core_bytes = 400000, .expert_part_bytes = 70000}};
@@ -320,6 +322,20 @@ TEST_F(WholeProcess, WeightsGetWhatTheRestLeaves) {
     EXPECT_GT(plan->total_bytes + plan->expert_slot_bytes * 257 / 256 + 1, memory);
   }
   EXPECT_LT(slots, full.expert_slots);
+}
+
+TEST_F(WholeProcess, ADrafterTakesItsMemoryFromTheExperts) {
+  const int64_t memory = Plan(kGiB).value().total_bytes - 2 * kMiB;
+  const MemoryPlan plain = Plan(memory).value();
+  const MemoryPlan drafting = Plan(memory, kMiB).value();
+  EXPECT_LE(drafting.total_bytes, memory);
+  EXPECT_EQ(drafting.drafter_bytes, kMiB);
+  EXPECT_GE(plain.expert_slots - drafting.expert_slots, kMiB / plain.expert_slot_bytes);
+  EXPECT_LE(plain.expert_slots - drafting.expert_slots, kMiB / plain.expert_slot_bytes + 1);
+  const Result<MemoryPlan> refused = Plan(memory, memory);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("drafter "));
+  EXPECT_THAT(Plan(4 * kMiB).status().message(), testing::Not(HasSubstr("drafter")));
 }
 
 TEST_F(WholeProcess, BelowTheFloorIsRefusedWithTheNumbers) {
