@@ -74,10 +74,10 @@ Result<File> File::OpenRead(const std::string& path, ReadMode mode) {
   return ErrnoStatus(errno, "opening", path);
 }
 
-Result<File> File::Create(const std::string& path) {
+Result<File> File::Create(const std::string& path, FileAccess access) {
   File file;
   file.path_ = path;
-  file.fd_ = OpenFd(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+  file.fd_ = OpenFd(path, O_RDWR | O_CREAT | O_TRUNC, access == FileAccess::kOwner ? 0600 : 0666);
   if (file.fd_ < 0) return ErrnoStatus(errno, "creating", path);
   return file;
 }
@@ -177,7 +177,7 @@ void AtomicFile::Discard() {
   file_.Close();
 }
 
-Result<AtomicFile> AtomicFile::Create(const std::string& path) {
+Result<AtomicFile> AtomicFile::Create(const std::string& path, FileAccess access) {
   // Unique within the machine: other processes may be writing the same file.
   static std::atomic<unsigned> counter{0};
   // The rename at the end would put a plain file in the place of a device, a pipe or a link.
@@ -187,7 +187,7 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   }
   AtomicFile atomic;
   atomic.path_ = path;
-  ASSIGN_OR_RETURN(atomic.file_, File::Create(fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++)));
+  ASSIGN_OR_RETURN(atomic.file_, File::Create(fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++), access));
   return atomic;
 }
 

@@ -17,6 +17,9 @@ namespace nunspark {
 
 enum class ReadMode { kBuffered, kDirect };
 
+// Who may open a new file: whom the process's umask lets, or its owner alone.
+enum class FileAccess { kUmask, kOwner };
+
 // An open file. Move-only; closes in the destructor.
 class File {
  public:
@@ -29,8 +32,8 @@ class File {
   // Errors: kNotFound, kPermission, kIo (path and errno). kDirect fails with kUnsupported where the file system refuses
   // O_DIRECT.
   static Result<File> OpenRead(const std::string& path, ReadMode mode = ReadMode::kBuffered);
-  // Creates or truncates.
-  static Result<File> Create(const std::string& path);
+  // Creates or truncates. `access`: of one that is new.
+  static Result<File> Create(const std::string& path, FileAccess access = FileAccess::kUmask);
   // Creates, or opens and keeps what is there, to read and write. Refuses a symbolic link (kIo, ELOOP): it could lead
   // anywhere.
   static Result<File> OpenWrite(const std::string& path);
@@ -64,7 +67,7 @@ class AtomicFile {
   ~AtomicFile();
 
   // Creates the temporary file beside `path`.
-  static Result<AtomicFile> Create(const std::string& path);
+  static Result<AtomicFile> Create(const std::string& path, FileAccess access = FileAccess::kUmask);
 
   // Appends. Errors: as File::WriteAt.
   Status Append(std::string_view data);

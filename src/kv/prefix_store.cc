@@ -263,4 +263,11 @@ void PrefixStore::LinkNewest(int32_t node) {
   newest_ = node;
 }
 
+void PrefixStore::LinkOldest(int32_t node) {
+  At(node).older = kNone;
+  At(node).newer = oldest_;
+  (oldest_ == kNone ? newest_ : At(oldest_).older) = node;
+  oldest_ = node;
+}
+
 }  // namespace nunspark

@@ -3,7 +3,7 @@
 // A radix tree over token ids, cut into blocks of 64: a node stands for one block of tokens after those of its parent,
 // and holds the KV blocks of its positions, which it shares with the sequences that computed or use them. What has not
 // been used for longest goes first, leaves before their parents: beyond the store's own budget, and when the pool has
-// no free block. Used by one thread at a time, the pool's. Allocates at construction only.
+// no free block. Used by one thread at a time, the pool's. Allocates at construction only, but for saving and loading.
 //
 // Reuse is exact as long as keys and values are a function of the tokens up to their position and of the salt: a number
 // that the caller makes of everything else they depend on, such as the frequencies of the rotations.
@@ -12,9 +12,12 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kv/kv_cache.h"
+#include "nunspark/status.h"
 
 namespace nunspark {
 
@@ -53,6 +56,16 @@ class PrefixStore : public KvPool::Reclaimer {
 
   void Clear();
 
+  // Writes all of it to a file that only its owner may read: it tells what was said. Appears when it is complete
+  // (docs/FORMAT.md, "Saved prefixes"). fingerprint, at most 4096 bytes: all that keys and values depend on besides
+  // tokens and salt - the model, numerics, how they are stored. Errors: those of writing. Allocates.
+  Status Save(std::string_view fingerprint, const std::string& path) const;
+
+  // What was saved under the same fingerprint, as far as the budget and the pool have room, the most recently used
+  // first. Nothing is kept on an error: kNotFound; kUnsupported (another version, another fingerprint, other layers);
+  // kDataLoss (corrupt, truncated); kIo. REQUIRES: nodes() == 0. Allocates.
+  Status Load(std::string_view fingerprint, const std::string& path);
+
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t bytes() const { return bytes_; }  // of KV blocks held
   int64_t bookkeeping_bytes() const;
@@ -62,7 +75,6 @@ class PrefixStore : public KvPool::Reclaimer {
   bool ReleaseSome(size_t layer) override;
 
  private:
-  friend class PrefixSnapshot;
   static constexpr int32_t kNone = -1;
 
   struct Node {
@@ -102,6 +114,11 @@ class PrefixStore : public KvPool::Reclaimer {
   void Touch(std::span<const int32_t> path);
   void Unlink(int32_t node);
   void LinkNewest(int32_t node);
+  void LinkOldest(int32_t node);
+
+  class Reader;
+  Status LoadNodes(std::string_view fingerprint, const std::string& path);
+  Result<int32_t> LoadNode(Reader& in, std::span<const int32_t> node_of, std::string_view what);
 
   KvPool& pool_;
   const int64_t budget_bytes_;
