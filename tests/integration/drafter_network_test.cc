@@ -7,121 +7,27 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/thread_pool.h"
-#include "decode/draft_network.h"
-#include "engine/drafter_files.h"
-#include "engine/model_files.h"
 #include "formats/safetensors.h"
+#include "integration/draft_case.h"
 #include "integration/support.h"
-#include "io/read_queue.h"
-#include "weights/piece_cache.h"
-#include "weights/piece_index.h"
 
 namespace nunspark {
 namespace {
 
 using test::DataPath;
+using test::DraftCase;
+using test::kCompactDraftCases;
+using test::kOtherDraftCases;
+using test::LoadWeights;
 using test::ReadF32;
 using test::ReadI32;
 using test::SharedPath;
 using test::TempFolder;
+using test::Weights;
 
 namespace fs = std::filesystem;
 
 constexpr double kTolerance = 1e-4;
-
-// All weights of a model in memory.
-struct Weights {
-  std::unique_ptr<PieceIndex> index;  // stays where it is: the source refers to it
-  std::unique_ptr<WeightSource> source;
-};
-
-Weights Load(const ModelLayout& layout, const Checkpoint& checkpoint) {
-  Weights weights{.index = std::make_unique<PieceIndex>(PieceIndex::Build(layout, checkpoint.tensors)),
-                  .source = nullptr};
-  weights.source =
-      CreateResidentSource(layout, *weights.index, OpenReadQueue(weights.index->paths(), {}).value()).value();
-  return weights;
-}
-
-// A recorded case: target, drafter, and the network over both.
-class DraftCase {
- public:
-  DraftCase(const std::string& folder, int32_t max_rows, int threads = 2) : folder_(folder) {
-    target_ = ModelFilesImpl::OpenFolder(folder + "/target").value();
-    const HParams& target = target_->layout().hparams;
-    drafter_ = eagle() ? OpenEagleFolder(folder + "/eagle", target).value()
-                       : OpenAssistant(folder + "/assistant", target).value();
-    target_weights_ = Load(target_->layout(), target_->checkpoint());
-    weights_ = Load(drafter_.layout, drafter_.checkpoint);
-    pool_ = ThreadPool::Create(threads).value();
-    network_ = DraftNetwork::Create(drafter_.layout, *weights_.source, target_->layout(), *target_weights_.source,
-                                    *pool_, max_rows, Numerics::kF32)
-                   .value();
-    if (!eagle()) FillKv();
-  }
-
-  bool eagle() const { return fs::exists(folder_ + "/eagle"); }
-  DraftNetwork& network() { return *network_; }
-  KvSequence* kv() { return kv_.get(); }
-  std::string golden() const { return folder_ + "/golden.safetensors"; }
-  // Of the recorded steps: tokens, logits, hidden.
-  std::string Steps(const std::string& what) const { return (eagle() ? "draft." : "window.") + what; }
-  int32_t first_token() const { return ReadI32(golden(), "first_token").front(); }
-  int32_t position() const { return static_cast<int32_t>(ReadI32(golden(), "prompt").size()); }
-
-  // After the final norm at the last position of the prompt.
-  std::vector<float> TargetHidden() const {
-    const std::vector<float> all = ReadF32(golden(), "target_hidden");
-    return {all.end() - network_->hidden_dim(), all.end()};
-  }
-
- private:
-  // The target's keys and values of the prompt, as recorded, in the layers that an assistant looks at.
-  void FillKv() {
-    const HParams& target = target_->layout().hparams;
-    const std::vector<KvLayerShape> shapes = Model::KvShapes(target);
-    kv_pool_ = KvPool::Create(shapes, FloatType::kF32, position()).value();
-    kv_ = std::make_unique<KvSequence>(*kv_pool_);
-    ASSERT_TRUE(kv_->Reserve(position()).ok());
-    int kv_layer = 0;
-    for (int32_t i = 0; i < target.layers; ++i) {
-      const LayerShape& layer = target.layer[static_cast<size_t>(i)];
-      if (layer.kv_layer != i) continue;
-      const std::string type = layer.window > 0 ? "kv.sliding_attention." : "kv.full_attention.";
-      const std::vector<float> keys = Heads(ReadF32(golden(), type + "k"), layer);
-      const std::vector<float> values = Heads(ReadF32(golden(), type + "v"), layer);
-      const int64_t width = layer.kv_heads * layer.head_dim;
-      for (int64_t p = 0; p < position(); ++p) {
-        kv_->Store(kv_layer, p, keys.data() + p * width, values.data() + p * width);
-      }
-      ++kv_layer;
-    }
-    kv_->Commit(position());
-  }
-
-  // [kv_heads, positions, dim] -> [positions, kv_heads, dim]
-  std::vector<float> Heads(const std::vector<float>& recorded, const LayerShape& layer) const {
-    std::vector<float> turned(recorded.size());
-    const int64_t dim = layer.head_dim;
-    for (int64_t head = 0; head < layer.kv_heads; ++head) {
-      for (int64_t p = 0; p < position(); ++p) {
-        std::copy_n(recorded.begin() + (head * position() + p) * dim, dim,
-                    turned.begin() + (p * layer.kv_heads + head) * dim);
-      }
-    }
-    return turned;
-  }
-
-  const std::string folder_;
-  std::unique_ptr<ModelFilesImpl> target_;
-  DrafterFiles drafter_;
-  Weights target_weights_, weights_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<KvPool> kv_pool_;
-  std::unique_ptr<KvSequence> kv_;
-  std::unique_ptr<DraftNetwork> network_;
-};
 
 double LargestDistance(const float* a, const float* b, int64_t count) {
   double largest = 0;
@@ -158,23 +64,20 @@ void CheckSteps(const std::string& folder) {
   }
 }
 
-constexpr const char* kCompactCases[] = {"eagle", "gemma4_assistant", "gemma4_assistant_shared_kv"};
-constexpr const char* kOtherCases[] = {"eagle_1layer", "gemma4_assistant_dense"};
-
 TEST(DraftNetwork, StepsAsTheReferenceDoes) {
-  for (const char* name : kCompactCases) CheckSteps(DataPath(std::string("draft/") + name));
+  for (const char* name : kCompactDraftCases) CheckSteps(DataPath(std::string("draft/") + name));
 }
 
 TEST(DraftNetwork, StepsAsTheReferenceDoesOnTheFullSet) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
-  for (const char* name : kCompactCases) CheckSteps(SharedPath(std::string("goldens/draft/") + name));
-  for (const char* name : kOtherCases) CheckSteps(SharedPath(std::string("goldens/draft/") + name));
+  for (const char* name : kCompactDraftCases) CheckSteps(SharedPath(std::string("goldens/draft/") + name));
+  for (const char* name : kOtherDraftCases) CheckSteps(SharedPath(std::string("goldens/draft/") + name));
 }
 
 // Bytes, not a tolerance: what a step gives must not depend on which sequences share it, or on threads.
 TEST(DraftNetwork, RowsOfAStepEqualThoseRunAlone) {
   constexpr int32_t kRows = 11;
-  for (const char* name : kCompactCases) {
+  for (const char* name : kCompactDraftCases) {
     SCOPED_TRACE(name);
     DraftCase together(DataPath(std::string("draft/") + name), kRows, 3);
     DraftCase alone(DataPath(std::string("draft/") + name), 1, 1);
@@ -206,6 +109,33 @@ TEST(DraftNetwork, RowsOfAStepEqualThoseRunAlone) {
       EXPECT_TRUE(std::equal(state.begin(), state.end(), hidden.begin() + static_cast<ptrdiff_t>(r * dim)));
     }
   }
+}
+
+// Codes of a pack lie in another order than those of a checkpoint.
+TEST(DraftNetwork, AQuantisedAssistantGivesTheSameFromEitherLayout) {
+  const TempFolder temp;
+  const std::string folder = DataPath("draft/gemma4_assistant");
+  std::vector<std::vector<float>> logits;
+  for (const std::string layout : {"rows", "lanes"}) {
+    const std::string pack = temp.path() + "/" + layout;
+    ASSERT_EQ(test::RunShell(std::string(NUNSPARK_BINARY) + " pack " + folder + "/assistant " + pack +
+                                 " --quantize affine:8:32 --layout " + layout,
+                             nullptr),
+              0);
+    DraftCase the_case(folder, 1, 2, pack);
+    std::vector<float> hidden = the_case.TargetHidden();
+    const DraftRow row{.token = the_case.first_token(), .position = the_case.position(), .kv = the_case.kv()};
+    ASSERT_TRUE(the_case.network()
+                    .Step({&row, 1}, hidden.data(),
+                          [&](int32_t, const float* found) {
+                            logits.emplace_back(found, found + the_case.network().vocab_size());
+                          })
+                    .ok());
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+  // Eight bits choose as sixteen do, here.
+  const std::vector<int32_t> tokens = ReadI32(folder + "/golden.safetensors", "window.tokens");
+  EXPECT_EQ(std::max_element(logits[0].begin(), logits[0].end()) - logits[0].begin(), tokens.front());
 }
 
 // ---- files
@@ -335,8 +265,8 @@ TEST_F(DrafterFilesTest, RefusesAnOrderOfTokensThatIsNone) {
   file.seekp(order.offset + 8 * 17);
   file.write(reinterpret_cast<const char*>(&bad), 8);
   file.close();
-  const Weights weights = Load(files.layout, files.checkpoint);
-  const Weights target_weights = Load(target->layout(), target->checkpoint());
+  const Weights weights = LoadWeights(files.layout, files.checkpoint);
+  const Weights target_weights = LoadWeights(target->layout(), target->checkpoint());
   const auto pool = ThreadPool::Create(1).value();
   const auto network = DraftNetwork::Create(files.layout, *weights.source, target->layout(), *target_weights.source,
                                             *pool, 1, Numerics::kF32);
