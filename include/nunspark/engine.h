@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "nunspark/options.h"
+#include "nunspark/scheduler.h"
 #include "nunspark/session.h"
 #include "nunspark/stats.h"
 #include "nunspark/status.h"
@@ -80,6 +81,7 @@ struct PlanSummary {
   int64_t total = 0;    // whole process
   int64_t ceiling = 0;  // what the system leaves us
   int64_t kv = 0;
+  int64_t drafter = 0;  // all of it
 };
 
 struct EngineStats {
@@ -109,12 +111,12 @@ class Engine {
   // Errors: kResourceExhausted with the numbers when the budget is below the floor or the plan beyond the ceiling.
   static Result<std::unique_ptr<Engine>> Start(const ModelFiles& files, const EngineOptions& options);
 
-  // One session at a time for now, of either kind.
+  // One at a time, of either kind.
   virtual Result<std::unique_ptr<Session>> NewSession() = 0;
-  virtual Result<std::unique_ptr<GroupSession>> NewGroupSession() = 0;
+  virtual Result<std::unique_ptr<Scheduler>> NewScheduler(const SchedulerOptions& options) = 0;
 
   virtual const PlanSummary& plan() const = 0;
-  virtual EngineStats stats() const = 0;
+  virtual EngineStats stats() const = 0;          // not while a scheduler runs: it tells them itself
   virtual MemoryPages pages() const = 0;          // now; takes milliseconds
   virtual std::string_view isa() const = 0;       // kernel table in use
   virtual std::string_view numerics() const = 0;  // in use; "f32" for a model without integer codes

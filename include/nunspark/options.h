@@ -3,7 +3,9 @@
 #define NUNSPARK_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,12 +27,29 @@ enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 // kAuto: on while measurements say that it pays.
 enum class Governed : uint8_t { kAuto, kOn, kOff };
 
+// Speculative decoding: what drafts, and how much. At most one of the three drafts; n-gram goes before EAGLE, EAGLE
+// before a draft model.
+struct DrafterOptions {
+  bool ngram = false;  // prompt lookup
+  int32_t ngram_longest = 3;
+  bool ngram_adaptive = true;
+  std::string eagle_dir{};      // of an EAGLE drafter
+  std::string draft_model{};    // folder of a model with the same tokenizer
+  int32_t tokens = 16;          // of a draft, at most
+  std::vector<int32_t> tree{};  // children per node, level by level, instead of a chain
+  bool adaptive = true;         // lengths by what pays, down to none; else always all
+  int32_t accept_top_k = 1;     // 1: the output is that of plain decoding; more: also other likely tokens
+
+  bool any() const { return ngram || !eagle_dir.empty() || !draft_model.empty(); }
+};
+
 struct EngineOptions {
   std::optional<int64_t> budget_bytes = std::nullopt;  // resident weights: cores + expert slots + ring; empty = auto
   std::optional<int64_t> memory_bytes = std::nullopt;  // the whole process instead: the budget follows from it
   std::optional<double> expert_cache_fraction = std::nullopt;  // expert share of the budget; empty = chosen by the plan
   int64_t context = 4096;                                      // positions the KV cache has room for, per sequence
-  int32_t max_sequences = 1;                                   // that a GroupSession runs together
+  int32_t max_sequences = 1;                                   // that a Scheduler runs together
+  int64_t kv_tokens = 0;                                       // positions of all of them; 0 = context for each
   int32_t prefill_chunk = 1024;                                // prompt tokens per pass
   int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
@@ -51,22 +70,53 @@ struct EngineOptions {
   double read_timeout_s = 30;  // a drive that does not answer for so long fails the request
   std::string io_trace{};      // diagnostics: a file that gets a line for each read request; empty = none
   std::string expert_trace{};  // a file that gets a line for each call of a layer with experts; empty = none
+  DrafterOptions drafter{};
 };
 
-// temperature <= 0 is greedy (the lowest id wins ties) and ignores the rest. Otherwise logits / temperature, then
-// top_k, top_p, min_p in this order, then one draw keyed by (seed, position): the same seed gives the same text.
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0;  // added to its logit; -infinity: never
+};
+
+// First the logits change: repetition_penalty over the tokens of prompt and output (positive logits divided by it,
+// negative ones multiplied; CTRL, arXiv:1909.05858), presence_penalty + frequency_penalty * count over the output's
+// (OpenAI), then logit_bias. temperature <= 0 then takes the largest (the lowest id wins ties). Otherwise logits /
+// temperature, then top_k, typical_p (arXiv:2202.00666), top_p, min_p in this order, then one draw keyed by (seed,
+// choice, position): the same seed gives the same text.
 struct SamplingOptions {
   double temperature = 0;
-  int32_t top_k = 0;  // 0 = off
-  double top_p = 1;   // 1 = off
-  double min_p = 0;   // 0 = off
+  int32_t top_k = 0;              // 0 = off
+  double top_p = 1;               // 1 = off
+  double min_p = 0;               // 0 = off
+  double typical_p = 1;           // 1 = off
+  double repetition_penalty = 1;  // 1 = off
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  std::vector<TokenBias> logit_bias{};
   uint64_t seed = 0;
+  uint32_t choice = 0;  // index of the answer among several to one request
+};
+
+// What an output may be, token by token: a grammar, a schema. Called by the thread that decodes.
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+
+  // Sets bit t % 32 of word t / 32 for every token that may come next, and clears the others. At least one may.
+  virtual void Allowed(std::span<uint32_t> bits) = 0;
+
+  // The token that came.
+  virtual void Advance(int32_t token) = 0;
 };
 
 struct GenerateOptions {
   int32_t max_tokens = 32;
   SamplingOptions sampling{};
   bool ignore_eos = false;
+  int32_t min_tokens = 0;           // before so many, no token that ends the output is picked
+  std::vector<int32_t> stop_ids{};  // end the output, beside the model's own, and whatever ignore_eos says
+  int32_t logprobs = -1;            // logarithms of probabilities with each token, and of so many best ones; -1: none
+  std::shared_ptr<TokenConstraint> constraint{};  // of this output alone
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };

@@ -1,4 +1,4 @@
-// Sessions: what an Engine processes - one sequence, or several together.
+// Session: one sequence at a time, processed by the caller's thread. What a generation gives.
 #ifndef NUNSPARK_SESSION_H_
 #define NUNSPARK_SESSION_H_
 
@@ -22,6 +22,31 @@ using TokenCallback = std::function<bool(int32_t token)>;
 // Called during the prompt with tokens done so far and in total. Returning false stops the run.
 using PromptCallback = std::function<bool(int64_t done, int64_t total)>;
 
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0;  // natural logarithm of the probability that the model gives it, before penalties and temperature
+};
+
+// A generated token.
+struct GeneratedToken {
+  int32_t token = 0;
+  float logprob = 0;                        // where GenerateOptions::logprobs >= 0
+  std::span<const TokenLogprob> best = {};  // that many, the most probable first; borrowed
+};
+
+// What drafts did for a run.
+struct DraftStats {
+  int64_t passes = 0;         // of the target after the prompt
+  int64_t tokens = 0;         // generated, the first and EOS included
+  int64_t proposed = 0;       // drafted tokens that were checked
+  int64_t accepted = 0;       // of them
+  int64_t off_path = 0;       // of the accepted, that the target would not have picked
+  int64_t near_tie_rows = 0;  // rows checked whose two largest logits are less than 0.5 apart
+  int32_t shortest = 0;       // lengths that were drafted
+  int32_t longest = 0;
+  int64_t plain_passes = 0;  // passes without a draft
+};
+
 struct GenerateResult {
   std::vector<int32_t> ids;  // generated, the ending EOS included
   FinishReason finish_reason = FinishReason::kLength;
@@ -33,6 +58,16 @@ struct GenerateResult {
   int64_t prompt_bytes_read = 0;    // from the drive
   int64_t decode_bytes_read = 0;
   int64_t decode_second_half_bytes_read = 0;
+  int64_t cached_tokens = 0;  // of the prompt, whose keys and values were there already
+  DraftStats drafts{};
+  std::vector<float> logprobs{};              // [ids], where they were asked for
+  std::vector<TokenLogprob> best_logprobs{};  // [ids, GenerateOptions::logprobs]
+};
+
+// One generation.
+struct SequenceRequest {
+  std::vector<int32_t> prompt;
+  GenerateOptions options{};
 };
 
 // Used by one thread at a time. Engine must outlive it.
@@ -44,10 +79,10 @@ class Session {
   // Errors: kInvalidArgument for an empty or too long prompt or an id outside the vocabulary; those of the reads.
   virtual Status Logits(std::span<const int32_t> tokens, const LogitsCallback& callback) = 0;
 
-  // Processes one more token of the sequence. Errors: as above.
+  // Processes one more token of the sequence of Logits. Errors: as above.
   virtual Status Append(int32_t token, const LogitsCallback& callback) = 0;
 
-  // Processes `prompt` as a new sequence and generates. Errors: as above, and when prompt + max_tokens exceed the
+  // Processes `prompt` and generates; no sequence is left. Errors: as above, and when prompt + max_tokens exceed the
   // context.
   virtual Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                           const TokenCallback& on_token, const PromptCallback& on_prompt = {}) = 0;
@@ -55,39 +90,6 @@ class Session {
   // Makes the running call end soon with kCancelled; when none is running, the next one. Thread-safe and
   // async-signal-safe.
   virtual void Cancel() = 0;
-};
-
-// One of several sequences.
-struct SequenceRequest {
-  std::vector<int32_t> prompt;
-  GenerateOptions options{};
-};
-
-// Called after each generated token of request `index`, EOS included. Returning false ends that sequence
-// (FinishReason::kCancelled); the others go on.
-using GroupTokenCallback = std::function<bool(int32_t index, int32_t token)>;
-
-// Sequences that are decoded together: a step reads every weight that it needs once and makes one token of each, so the
-// tokens of all come at far less than the sum of their costs. Each sequence gets the very tokens that Session::Generate
-// gives it alone. Used by one thread at a time. Engine must outlive it.
-class GroupSession {
- public:
-  virtual ~GroupSession() = default;
-
-  // Runs all requests, at most EngineOptions::max_sequences; prompts are processed as fast as steps allow, and a
-  // sequence that ends leaves the group. Results are in the order of the requests; the times of each count from the
-  // call, its bytes are those that all sequences read meanwhile. Errors: kInvalidArgument, with the request's index,
-  // for one that Session::Generate would refuse, before anything is run; kResourceExhausted for too many requests;
-  // those of the reads, which end all of them.
-  virtual Result<std::vector<GenerateResult>> Generate(std::span<const SequenceRequest> requests,
-                                                       const GroupTokenCallback& on_token) = 0;
-
-  // Makes the running call end soon, every sequence that has not ended with kCancelled; when none is running, the next
-  // one. Thread-safe and async-signal-safe.
-  virtual void Cancel() = 0;
-
-  // The same for request `index` alone, from the next step on. REQUIRES: 0 <= index < EngineOptions::max_sequences.
-  virtual void CancelOne(int32_t index) = 0;
 };
 
 }  // namespace nunspark

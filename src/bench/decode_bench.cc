@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
@@ -144,11 +145,20 @@ Run RunOnce(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, in
     run.start = Clock::now();
     (void)OrFail(session->Generate(prompts[0], options, [&](int32_t token) { return on_token(0, token); }));
   } else {
-    std::vector<SequenceRequest> requests;
-    for (const std::vector<int32_t>& prompt : prompts) requests.push_back({.prompt = prompt, .options = options});
-    const std::unique_ptr<GroupSession> session = OrFail(engine.NewGroupSession());
+    const std::unique_ptr<Scheduler> scheduler = OrFail(engine.NewScheduler({.step_target_s = 0}));
+    std::latch left(std::ssize(prompts));
     run.start = Clock::now();
-    (void)OrFail(session->Generate(requests, on_token));
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const auto token = [&on_token, i](const GeneratedToken& generated) {
+        return on_token(static_cast<int32_t>(i), generated.token);
+      };
+      const auto end = [&left](Result<GenerateResult> result) {
+        (void)OrFail(std::move(result));
+        left.count_down();
+      };
+      (void)OrFail(scheduler->Submit({.prompt = prompts[i], .options = options}, {.on_token = token, .on_end = end}));
+    }
+    left.wait();
   }
   run.bytes_read = engine.stats().cache.bytes_read() - bytes_before;
   return run;

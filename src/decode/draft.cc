@@ -14,6 +14,10 @@ Result<TreeShape> TreeShape::Create(std::vector<int32_t> branching) {
       return InvalidArgumentError(
           fmt::format("every level of a tree of drafts has at least 1 child per node, found {}", children));
     }
+    if (children > kMostChildren) {
+      return InvalidArgumentError(
+          fmt::format("a node of a tree of drafts may have {} children, found {}", kMostChildren, children));
+    }
     level *= children;
     nodes += level;
     if (nodes > kMostNodes) {

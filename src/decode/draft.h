@@ -36,11 +36,12 @@ struct Draft {
 // three. (Tree attention over several candidates: Medusa, arXiv:2401.10774; SpecInfer, arXiv:2305.09781.)
 class TreeShape {
  public:
-  // Errors: kInvalidArgument for no level, a level below 1, or more than kMostNodes nodes.
+  // Errors: kInvalidArgument for no level, a level below 1 or above kMostChildren, or more than kMostNodes nodes.
   static Result<TreeShape> Create(std::vector<int32_t> branching);
   static TreeShape Chain(int32_t length) { return TreeShape(std::vector<int32_t>(static_cast<size_t>(length), 1)); }
 
   static constexpr int64_t kMostNodes = 1024;
+  static constexpr int32_t kMostChildren = 64;
 
   std::span<const int32_t> branching() const { return branching_; }
   int32_t depth() const { return static_cast<int32_t>(branching_.size()); }

@@ -16,6 +16,8 @@
 
 namespace nunspark {
 
+class NgramLength;
+
 // What a drafter sees of one sequence. Borrowed for the call.
 struct DraftRequest {
   int32_t slot = 0;                 // whose state in the drafter it is
@@ -49,8 +51,12 @@ class Drafter {
   // Drafts for all requests, which are of different slots. Errors: of its own reads; kCancelled.
   virtual Status Propose(std::span<const DraftRequest> requests) = 0;
 
-  // What became of a proposal of a chain: `accepted` of `proposed` tokens.
+  // What became of a proposal: `accepted` of `proposed` tokens, of a tree of so many levels. Not called where nothing
+  // was proposed.
   virtual void Observe(int32_t slot, int32_t proposed, int32_t accepted) = 0;
+
+  // Of prompt lookup, for the report.
+  virtual const NgramLength* ngram_length(int32_t) const { return nullptr; }
 };
 
 }  // namespace nunspark

@@ -69,27 +69,4 @@ Status RunToken(Target& target, int32_t token, const std::function<Status(const 
                               [&](const HeadRows& head) { return callback(head.logits); });
 }
 
-Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prompt, const GenerateOptions& options,
-                                   std::span<const int32_t> stop_ids, const std::function<int64_t()>& bytes_read,
-                                   const TokenCallback& on_token, const PromptCallback& on_prompt) {
-  RETURN_IF_ERROR(CheckGenerateOptions(options));
-  SamplerScratch scratch;
-  SequenceRun run(static_cast<int64_t>(prompt.size()), options, stop_ids, target.model.hparams().vocab_size, scratch,
-                  bytes_read());
-  const auto pick = [&run](const float* logits) {
-    run.Pick(logits);
-    return Status();
-  };
-  Status status = RunPrompt(
-      target, prompt, PromptLogits::kLast, [&](int64_t, int64_t, const float* logits) { return pick(logits); },
-      on_prompt);
-  while (status.ok() && run.Accept(bytes_read(), on_token)) status = RunToken(target, run.token(), pick);
-  if (status.code() == StatusCode::kCancelled) {
-    run.Cancel();
-  } else if (!status.ok()) {
-    return status;
-  }
-  return run.Finish(bytes_read());
-}
-
 }  // namespace nunspark

@@ -1,4 +1,4 @@
-// The decoding loop: prompt in chunks, then one pass per token.
+// Forward passes over one sequence for their logits: a prompt in chunks, then token by token.
 #ifndef NUNSPARK_DECODE_GENERATE_H_
 #define NUNSPARK_DECODE_GENERATE_H_
 
@@ -46,12 +46,6 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
 
 // Runs one more token at the end of the sequence, or the whole sequence anew where it ChangesFrequencies.
 Status RunToken(Target& target, int32_t token, const std::function<Status(const float* logits)>& callback);
-
-// Prompt, then tokens until one of `stop_ids`, max_tokens or a refusing callback. `bytes_read` returns the drive's
-// bytes so far.
-Result<GenerateResult> RunGenerate(Target& target, std::span<const int32_t> prompt, const GenerateOptions& options,
-                                   std::span<const int32_t> stop_ids, const std::function<int64_t()>& bytes_read,
-                                   const TokenCallback& on_token, const PromptCallback& on_prompt);
 
 }  // namespace nunspark
 

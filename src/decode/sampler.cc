@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/math.h"
 #include "kernels/kernels.h"
 
@@ -30,14 +31,40 @@ struct Better {
 
 double Gumbel(const DrawKey& key, int32_t token) { return -Log(-Log(KeyedUniform(key, static_cast<uint32_t>(token)))); }
 
-// A token that was drawn, and its value with noise; ties go to the lower id, so that the order of looking is free.
-struct Winner {
-  int32_t token;
-  double value;
+// The tokens with the largest values, noise included, the best first; ties go to the lower id, so that the order of
+// looking is free.
+class Winners {
+ public:
+  explicit Winners(size_t most) : most_(most) {}
 
-  void Take(int32_t other, double its_value) {
-    if (its_value > value || (its_value == value && other < token)) *this = {other, its_value};
+  // What the value of one more must reach.
+  float to_beat() const {
+    return count_ < most_ ? -std::numeric_limits<float>::infinity() : static_cast<float>(values_[count_ - 1]);
   }
+
+  void Take(int32_t token, double value) {
+    size_t at = count_;
+    while (at > 0 && (value > values_[at - 1] || (value == values_[at - 1] && token < tokens_[at - 1]))) --at;
+    if (at == most_) return;
+    if (count_ < most_) ++count_;
+    for (size_t i = count_ - 1; i > at; --i) {
+      tokens_[i] = tokens_[i - 1];
+      values_[i] = values_[i - 1];
+    }
+    tokens_[at] = token;
+    values_[at] = value;
+  }
+
+  size_t CopyTo(std::span<int32_t> tokens) const {
+    std::copy_n(tokens_, count_, tokens.begin());
+    return count_;
+  }
+
+ private:
+  const size_t most_;
+  size_t count_ = 0;
+  int32_t tokens_[Sampler::kMostWinners];
+  double values_[Sampler::kMostWinners];
 };
 
 // The first random word of a token's uniform number.
@@ -143,45 +170,113 @@ Status CheckSampling(const SamplingOptions& options) {
   if (!(options.min_p >= 0 && options.min_p <= 1)) {
     return InvalidArgumentError(fmt::format("min-p must be from 0 to 1, found {}", options.min_p));
   }
+  if (!(options.typical_p > 0 && options.typical_p <= 1)) {
+    return InvalidArgumentError(fmt::format("typical-p must be above 0 and at most 1, found {}", options.typical_p));
+  }
   return Status();
 }
 
 Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size, SamplerScratch& scratch)
-    : options_(options),
+    : temperature_(options.temperature),
+      top_k_(options.top_k),
+      top_p_(options.top_p),
+      typical_p_(options.typical_p),
       vocab_size_(vocab_size),
       least_value_(options.min_p > 0 ? Log(options.min_p) : -std::numeric_limits<double>::infinity()),
       scratch_(scratch) {
-  if (options_.temperature <= 0) return;
-  scratch.candidates_.reserve(static_cast<size_t>(vocab_size));
-  scratch.probabilities_.resize(std::max(scratch.probabilities_.size(), static_cast<size_t>(vocab_size)));
+  if (temperature_ > 0) Reserve();
 }
 
-int32_t Sampler::Sample(const float* logits, const DrawKey& key) {
-  best_token_ = Kernels().argmax(logits, vocab_size_);
-  if (options_.temperature <= 0) return static_cast<int32_t>(best_token_);
+void Sampler::Reserve() {
+  const size_t vocab = static_cast<size_t>(vocab_size_);
+  scratch_.candidates_.reserve(vocab);
+  scratch_.probabilities_.resize(std::max(scratch_.probabilities_.size(), vocab));
+}
 
-  const bool top_k = options_.top_k > 0 && options_.top_k < vocab_size_;
-  if (!top_k && options_.top_p >= 1) return DrawFromAll(logits, key);
+float Sampler::Logprobs(const float* logits, int32_t token, std::span<TokenLogprob> best) {
+  best_token_ = Kernels().argmax(logits, vocab_size_);
+  float* const probabilities = scratch_.probabilities_.data();
+  std::copy_n(logits, vocab_size_, probabilities);
+  Kernels().softmax(probabilities, vocab_size_);
+  // The largest probability is 1 over the sum of all exponentials of distances from the largest logit.
+  const double largest = static_cast<double>(logits[best_token_]);
+  const double of_largest = Log(static_cast<double>(probabilities[best_token_]));
+  const auto logprob = [&](int32_t other) {
+    return static_cast<float>(static_cast<double>(logits[other]) - largest + of_largest);
+  };
+  if (!best.empty()) {
+    std::vector<Candidate>& kept = scratch_.candidates_;
+    const int64_t count = std::min<int64_t>(std::ssize(best), vocab_size_);
+    kept.clear();
+    for (int32_t other = 0; other < vocab_size_; ++other) kept.push_back({logits[other], other});
+    std::partial_sort(kept.begin(), kept.begin() + count, kept.end(), Better());
+    for (int64_t i = 0; i < count; ++i) {
+      const int32_t other = kept[static_cast<size_t>(i)].token;
+      best[static_cast<size_t>(i)] = {.token = other, .logprob = logprob(other)};
+    }
+  }
+  return logprob(token);
+}
+
+size_t Sampler::SampleBest(const float* logits, const DrawKey& key, std::span<int32_t> winners) {
+  CHECK(!winners.empty() && winners.size() <= kMostWinners);
+  best_token_ = Kernels().argmax(logits, vocab_size_);
+  if (temperature_ <= 0) {
+    if (winners.size() == 1) {
+      winners[0] = static_cast<int32_t>(best_token_);
+      return 1;
+    }
+    scratch_.candidates_.reserve(static_cast<size_t>(vocab_size_));
+    CollectTopK(logits, static_cast<int32_t>(std::min<int64_t>(std::ssize(winners), vocab_size_)));
+    std::sort(scratch_.candidates_.begin(), scratch_.candidates_.end(), Better());
+    std::transform(scratch_.candidates_.begin(), scratch_.candidates_.end(), winners.begin(),
+                   [](const Candidate& c) { return c.token; });
+    return scratch_.candidates_.size();
+  }
+
+  const bool top_k = top_k_ > 0 && top_k_ < vocab_size_;
+  const bool typical = typical_p_ < 1;
+  if (!top_k && !typical && top_p_ >= 1) return DrawFromAll(logits, key, winners);
   if (top_k) {
-    CollectTopK(logits);
-    if (options_.top_p < 1) KeepTopP();
+    CollectTopK(logits, top_k_);
+  } else if (typical) {
+    CollectAll(logits);
   } else {
     CollectTopP(logits);
   }
-  // Values are relative to the best token's, which is 0.
-  std::erase_if(scratch_.candidates_, [this](const Candidate& c) { return c.value < least_value_; });
-  return DrawFromCandidates(key);
+  if (typical) KeepTypical();
+  if ((top_k || typical) && top_p_ < 1) KeepTopP();
+  // Values are relative to the best token's, which is 0. It may be gone, but something always stays.
+  std::vector<Candidate>& kept = scratch_.candidates_;
+  const Candidate best = *std::min_element(kept.begin(), kept.end(), Better());
+  std::erase_if(kept, [this](const Candidate& c) { return c.value < least_value_; });
+  if (kept.empty()) kept.push_back(best);
+  return DrawFromCandidates(key, winners);
 }
 
 void Sampler::Values(const float* logits, int64_t begin, int64_t count, float* values) const {
-  ValuesOf(logits + begin, count, logits[best_token_], options_.temperature, values);
+  const double temperature = temperature_ > 0 ? temperature_ : 1;
+  ValuesOf(logits + begin, count, logits[best_token_], temperature, values);
 }
 
-// candidates_ = the k best.
-void Sampler::CollectTopK(const float* logits) {
+void Sampler::CollectAll(const float* logits) {
   std::vector<Candidate>& kept = scratch_.candidates_;
-  const size_t k = static_cast<size_t>(options_.top_k);
-  const bool heap = options_.top_k <= kHeapMost;
+  kept.clear();
+  float values[kBlock];
+  for (int64_t begin = 0; begin < vocab_size_; begin += kBlock) {
+    const int64_t count = std::min<int64_t>(kBlock, vocab_size_ - begin);
+    Values(logits, begin, count, values);
+    for (int64_t i = 0; i < count; ++i) {
+      if (!std::isnan(values[i])) kept.push_back({values[i], static_cast<int32_t>(begin + i)});
+    }
+  }
+}
+
+// candidates_ = the `count` best.
+void Sampler::CollectTopK(const float* logits, int32_t count_wanted) {
+  std::vector<Candidate>& kept = scratch_.candidates_;
+  const size_t k = static_cast<size_t>(count_wanted);
+  const bool heap = count_wanted <= kHeapMost;
   kept.clear();
   float values[kBlock];
   for (int64_t begin = 0; begin < vocab_size_; begin += kBlock) {
@@ -205,7 +300,7 @@ void Sampler::CollectTopK(const float* logits) {
     }
   }
   if (kept.size() <= k) return;
-  std::nth_element(kept.begin(), kept.begin() + options_.top_k - 1, kept.end(), Better());
+  std::nth_element(kept.begin(), kept.begin() + count_wanted - 1, kept.end(), Better());
   kept.resize(k);
 }
 
@@ -222,7 +317,7 @@ void Sampler::CollectTopP(const float* logits) {
   const auto exponent_of = [&](int64_t token) { return std::bit_cast<uint32_t>(probabilities[token]) >> 23 & 0xff; };
   for (int64_t token = 0; token < vocab_size_; ++token) sums[exponent_of(token)] += probabilities[token];
   uint32_t least = 255;
-  for (double sum = sums[least]; least > 0 && sum < options_.top_p + kRounding; sum += sums[least]) --least;
+  for (double sum = sums[least]; least > 0 && sum < top_p_ + kRounding; sum += sums[least]) --least;
   kept.clear();
   for (int64_t token = 0; token < vocab_size_; ++token) {
     if (exponent_of(token) >= least) kept.push_back({0, static_cast<int32_t>(token)});
@@ -232,7 +327,7 @@ void Sampler::CollectTopP(const float* logits) {
   const auto at = [&kept](size_t index) { return kept.begin() + static_cast<ptrdiff_t>(index); };
   double sum = 0;
   size_t count = 0, sorted = 0;
-  while (count < kept.size() && (count == 0 || sum < options_.top_p)) {
+  while (count < kept.size() && (count == 0 || sum < top_p_)) {
     if (count == sorted) {
       sorted = std::min(kept.size(), std::max<size_t>(kSortedAtFirst, 8 * sorted));
       std::nth_element(at(count), at(sorted - 1), kept.end(), Better());
@@ -244,7 +339,30 @@ void Sampler::CollectTopP(const float* logits) {
   kept.resize(count);
 }
 
-// The same among the candidates there are.
+// Of the candidates, those whose surprise -log p is nearest to the expected one, until they reach typical_p.
+void Sampler::KeepTypical() {
+  std::vector<Candidate>& kept = scratch_.candidates_;
+  double total = 0, weighted = 0;
+  for (const Candidate& c : kept) {
+    const double weight = Exp(c.value);
+    total += weight;
+    if (weight > 0) weighted += weight * static_cast<double>(c.value);
+  }
+  // -log p = log total - value, and its expectation log total - weighted / total: the logarithm drops out.
+  const double expected = weighted / total;
+  const auto nearer = [expected](const Candidate& a, const Candidate& b) {
+    const double of_a = std::abs(static_cast<double>(a.value) - expected);
+    const double of_b = std::abs(static_cast<double>(b.value) - expected);
+    return of_a != of_b ? of_a < of_b : Better()(a, b);
+  };
+  std::sort(kept.begin(), kept.end(), nearer);
+  double sum = 0;
+  size_t count = 0;
+  while (count < kept.size() && (count == 0 || sum < typical_p_ * total)) sum += Exp(kept[count++].value);
+  kept.resize(count);
+}
+
+// The same as CollectTopP among the candidates there are.
 void Sampler::KeepTopP() {
   std::vector<Candidate>& kept = scratch_.candidates_;
   std::sort(kept.begin(), kept.end(), Better());
@@ -252,7 +370,7 @@ void Sampler::KeepTopP() {
   for (const Candidate& c : kept) total += Exp(c.value);
   double sum = 0;
   size_t count = 0;
-  while (count < kept.size() && (count == 0 || sum < options_.top_p * total)) {
+  while (count < kept.size() && (count == 0 || sum < top_p_ * total)) {
     sum += Exp(kept[count].value);
     ++count;
   }
@@ -261,11 +379,12 @@ void Sampler::KeepTopP() {
 
 // Most tokens of a large vocabulary cannot win with the noise that their first random word bounds: logarithms are for
 // the few others.
-int32_t Sampler::DrawFromAll(const float* logits, const DrawKey& key) const {
+size_t Sampler::DrawFromAll(const float* logits, const DrawKey& key, std::span<int32_t> winners) const {
   static const BlockBounds bounds_of_block = FastestBlockBounds();
   const int32_t best = static_cast<int32_t>(best_token_);
-  const BlockRequest request{.key = key, .best = logits[best], .temperature = options_.temperature};
-  Winner winner{best, Gumbel(key, best)};
+  const BlockRequest request{.key = key, .best = logits[best], .temperature = temperature_};
+  Winners found(winners.size());
+  found.Take(best, Gumbel(key, best));
   float values[kBlock], bounds[kBlock], last[kBlock];
   for (int64_t begin = 0; begin < vocab_size_; begin += kBlock) {
     const int64_t count = std::min<int64_t>(kBlock, vocab_size_ - begin);
@@ -275,25 +394,24 @@ int32_t Sampler::DrawFromAll(const float* logits, const DrawKey& key) const {
       std::fill_n(last, kBlock, -std::numeric_limits<float>::infinity());
       block = std::copy_n(block, count, last) - count;
     }
-    const float to_beat = static_cast<float>(winner.value);
+    const float to_beat = found.to_beat();
     if (!bounds_of_block(request, block, static_cast<uint32_t>(begin), to_beat, values, bounds)) continue;
     for (int64_t i = 0; i < count; ++i) {
-      if (!(bounds[i] > to_beat) || values[i] < least_value_) continue;
       const int32_t token = static_cast<int32_t>(begin + i);
-      winner.Take(token, values[i] + Gumbel(key, token));
+      if (!(bounds[i] > to_beat) || values[i] < least_value_ || token == best) continue;
+      found.Take(token, values[i] + Gumbel(key, token));
     }
   }
-  return winner.token;
+  return found.CopyTo(winners);
 }
 
-int32_t Sampler::DrawFromCandidates(const DrawKey& key) const {
-  const int32_t best = static_cast<int32_t>(best_token_);
-  Winner winner{best, Gumbel(key, best)};  // a candidate whatever the filters
+size_t Sampler::DrawFromCandidates(const DrawKey& key, std::span<int32_t> winners) const {
+  Winners found(winners.size());
   for (const Candidate& c : scratch_.candidates_) {
     const float bound = c.value + NoiseBound(FirstWord(key, c.token));
-    if (bound > static_cast<float>(winner.value)) winner.Take(c.token, c.value + Gumbel(key, c.token));
+    if (bound > found.to_beat()) found.Take(c.token, c.value + Gumbel(key, c.token));
   }
-  return winner.token;
+  return found.CopyTo(winners);
 }
 
 }  // namespace nunspark

@@ -11,14 +11,23 @@ namespace {
 // max_tokens is what the caller asks for, not what will come.
 constexpr int32_t kReservedTokens = 1 << 16;
 
+// Of the most probable tokens that are told with each token.
+constexpr int32_t kMostLogprobs = 100;
+
 double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 }  // namespace
 
-Status CheckGenerateOptions(const GenerateOptions& options) {
+Status CheckGenerateOptions(const GenerateOptions& options, int64_t vocab_size) {
   RETURN_IF_ERROR(CheckSampling(options.sampling));
-  if (options.max_tokens >= 1) return Status();
-  return InvalidArgumentError(fmt::format("max-tokens must be at least 1, found {}", options.max_tokens));
+  if (options.max_tokens < 1) {
+    return InvalidArgumentError(fmt::format("max-tokens must be at least 1, found {}", options.max_tokens));
+  }
+  if (options.logprobs < -1 || options.logprobs > kMostLogprobs) {
+    return InvalidArgumentError(
+        fmt::format("logprobs must be from 0 to {}, or -1 for none, found {}", kMostLogprobs, options.logprobs));
+  }
+  return CheckLogitRules(options, vocab_size);
 }
 
 Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {
@@ -36,33 +45,80 @@ Status CheckContext(int64_t prompt_tokens, int64_t max_tokens, int64_t context) 
                                           prompt_tokens, max_tokens, context));
 }
 
-SequenceRun::SequenceRun(int64_t prompt_tokens, const GenerateOptions& options, std::span<const int32_t> stop_ids,
-                         int64_t vocab_size, SamplerScratch& scratch, int64_t bytes_read)
+SequenceRun::SequenceRun(std::span<const int32_t> prompt, const GenerateOptions& options,
+                         std::span<const int32_t> stop_ids, int64_t vocab_size, SamplerScratch& scratch,
+                         int64_t bytes_read)
     : options_(options),
       stop_ids_(stop_ids),
+      vocab_size_(vocab_size),
+      scratch_(scratch),
+      rules_(options_, stop_ids, prompt, std::ssize(prompt) + options.max_tokens, vocab_size),
       sampler_(options.sampling, vocab_size, scratch),
       bytes_at_start_(bytes_read),
       start_(Clock::now()) {
   const size_t reserved = static_cast<size_t>(std::min(options.max_tokens, kReservedTokens));
-  result_.prompt_tokens = prompt_tokens;
+  result_.prompt_tokens = std::ssize(prompt);
   result_.finish_reason = FinishReason::kLength;
   result_.ids.reserve(reserved);
   moments_.reserve(reserved);
+  if (options_.logprobs >= 0) {
+    sampler_.Reserve();
+    result_.logprobs.reserve(reserved);
+  }
+  if (rules_.active()) scratch.changed().reserve(static_cast<size_t>(vocab_size));
 }
 
-void SequenceRun::Pick(const float* logits) {
-  token_ = sampler_.Sample(logits,
-                           {.seed = options_.sampling.seed, .choice = 0, .position = static_cast<uint32_t>(length())});
+int64_t SequenceRun::PlanBytes(int64_t room, int64_t vocab_size) {
+  return room * static_cast<int64_t>(2 * sizeof(int32_t) + sizeof(Moment)) + LogitRules::PlanBytes(room, vocab_size) +
+         static_cast<int64_t>(sizeof(SequenceRun));
 }
 
-void SequenceRun::Keep(int64_t bytes_read) {
+int32_t SequenceRun::Choose(const float* logits) {
+  if (rules_.active()) {
+    scratch_.changed().assign(logits, logits + vocab_size_);
+    rules_.Apply(scratch_.changed().data());
+    logits = scratch_.changed().data();
+  }
+  const int64_t position = result_.prompt_tokens + std::ssize(result_.ids) + std::ssize(taken_);
+  return sampler_.Sample(logits, {.seed = options_.sampling.seed,
+                                  .choice = options_.sampling.choice,
+                                  .position = static_cast<uint32_t>(position)});
+}
+
+void SequenceRun::Take(int32_t token, const float* logits) {
+  taken_.push_back(token);
+  if (rules_.active()) rules_.Advance(token);
+  if (options_.logprobs < 0) return;
+  std::vector<TokenLogprob>& best = result_.best_logprobs;
+  best.resize(best.size() + static_cast<size_t>(options_.logprobs));
+  const size_t count = static_cast<size_t>(options_.logprobs);
+  result_.logprobs.push_back(sampler_.Logprobs(logits, token, {best.data() + best.size() - count, count}));
+}
+
+void SequenceRun::Keep(int32_t token, int64_t bytes_read) {
   const Clock::time_point now = Clock::now();
   if (moments_.empty()) {
     result_.prompt_s = result_.first_token_s = Seconds(now - start_);
     result_.prompt_bytes_read = bytes_read - bytes_at_start_;
   }
   moments_.push_back({now, bytes_read});
-  result_.ids.push_back(token_);
+  result_.ids.push_back(token);
+}
+
+GeneratedToken SequenceRun::Generated() const {
+  GeneratedToken generated{.token = result_.ids.back()};
+  if (options_.logprobs < 0) return generated;
+  const size_t at = result_.ids.size() - 1, count = static_cast<size_t>(options_.logprobs);
+  generated.logprob = result_.logprobs[at];
+  generated.best = std::span(result_.best_logprobs).subspan(at * count, count);
+  return generated;
+}
+
+bool SequenceRun::Ends(int32_t token) const {
+  const auto is_in = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return is_in(options_.stop_ids) || (!options_.ignore_eos && is_in(stop_ids_));
 }
 
 bool SequenceRun::GoesOn(bool wanted) {
@@ -70,7 +126,7 @@ bool SequenceRun::GoesOn(bool wanted) {
     result_.finish_reason = FinishReason::kCancelled;
     return false;
   }
-  if (!options_.ignore_eos && std::find(stop_ids_.begin(), stop_ids_.end(), token_) != stop_ids_.end()) {
+  if (Ends(result_.ids.back())) {
     result_.finish_reason = FinishReason::kStop;
     return false;
   }
@@ -78,6 +134,12 @@ bool SequenceRun::GoesOn(bool wanted) {
 }
 
 GenerateResult SequenceRun::Finish(int64_t bytes_read) {
+  result_.drafts.tokens = std::ssize(result_.ids);
+  if (options_.logprobs >= 0) {
+    // Of tokens that were taken after the end.
+    result_.logprobs.resize(result_.ids.size());
+    result_.best_logprobs.resize(result_.ids.size() * static_cast<size_t>(options_.logprobs));
+  }
   if (moments_.empty()) {
     result_.prompt_s = result_.first_token_s = Seconds(Clock::now() - start_);
     result_.prompt_bytes_read = bytes_read - bytes_at_start_;

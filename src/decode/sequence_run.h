@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "decode/logit_rules.h"
 #include "decode/sampler.h"
 #include "nunspark/options.h"
 #include "nunspark/session.h"
@@ -17,8 +18,8 @@
 
 namespace nunspark {
 
-// Errors: kInvalidArgument for sampling options or max_tokens out of range.
-Status CheckGenerateOptions(const GenerateOptions& options);
+// Errors: kInvalidArgument for sampling options, max_tokens and the like out of range.
+Status CheckGenerateOptions(const GenerateOptions& options, int64_t vocab_size);
 
 // Errors: kInvalidArgument for no token at all, or an id outside the vocabulary.
 Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size);
@@ -31,46 +32,67 @@ class SequenceRun {
  public:
   // Starts the clock. `stop_ids` and `scratch` must outlive the run; scratch may be shared by the runs of one thread.
   // `bytes_read`: the drive's bytes so far, here and below. REQUIRES: options passed CheckGenerateOptions.
-  SequenceRun(int64_t prompt_tokens, const GenerateOptions& options, std::span<const int32_t> stop_ids,
+  SequenceRun(std::span<const int32_t> prompt, const GenerateOptions& options, std::span<const int32_t> stop_ids,
               int64_t vocab_size, SamplerScratch& scratch, int64_t bytes_read);
+  SequenceRun(SequenceRun&&) = delete;
 
-  // Samples the next token. logits [vocab_size].
-  void Pick(const float* logits);
+  // One pass may give several tokens: each is chosen from its row of logits [vocab_size], after those before it, and
+  // taken. What is chosen may be replaced by another token before it is taken.
+  int32_t Choose(const float* logits);
+  void Take(int32_t token, const float* logits);
 
-  // The token picked last becomes part of the output; false when the sequence ends with it. `wanted`: what the caller's
-  // callback says to it, called once.
+  // The tokens taken become part of the output, one after the other, until the sequence ends; false when it does.
+  // Those after its end are dropped. `wanted`: what the caller's callback says to each, called once.
   template <typename Wanted>
   bool Accept(int64_t bytes_read, const Wanted& wanted) {
-    Keep(bytes_read);
-    return GoesOn(wanted(token_));
+    for (size_t i = 0; i < taken_.size(); ++i) {
+      Keep(taken_[i], bytes_read);
+      if (!GoesOn(wanted(Generated()))) return false;
+    }
+    taken_.clear();
+    return true;
   }
 
   void Cancel() { result_.finish_reason = FinishReason::kCancelled; }
 
-  int32_t token() const { return token_; }  // picked last
-  int64_t length() const { return result_.prompt_tokens + static_cast<int64_t>(result_.ids.size()); }
+  // The prompt is done as far as `tokens` by what was stored before.
+  void Cached(int64_t tokens) { result_.cached_tokens = tokens; }
+
+  const SamplingOptions& sampling() const { return options_.sampling; }
+  int64_t prompt_tokens() const { return result_.prompt_tokens; }
+  std::span<const int32_t> taken() const { return taken_; }
+  int64_t left() const { return options_.max_tokens - std::ssize(result_.ids) - std::ssize(taken_); }
+  DraftStats& drafts() { return result_.drafts; }
 
   // What came out, also of a run that was cancelled on its way. The run is spent afterwards.
   GenerateResult Finish(int64_t bytes_read);
 
+  // Bytes of a run of `room` tokens, prompt and output, for the memory plan.
+  static int64_t PlanBytes(int64_t room, int64_t vocab_size);
+
  private:
   using Clock = std::chrono::steady_clock;
-
-  void Keep(int64_t bytes_read);
-  bool GoesOn(bool wanted);
-
-  GenerateOptions options_;
-  std::span<const int32_t> stop_ids_;
-  Sampler sampler_;
-  GenerateResult result_;
-  int32_t token_ = -1;
-  int64_t bytes_at_start_;
-  Clock::time_point start_;
   // When each token was known, and the drive's bytes until then.
   struct Moment {
     Clock::time_point time;
     int64_t bytes_read = 0;
   };
+
+  void Keep(int32_t token, int64_t bytes_read);
+  bool GoesOn(bool wanted);
+  GeneratedToken Generated() const;
+  bool Ends(int32_t token) const;
+
+  const GenerateOptions options_;
+  std::span<const int32_t> stop_ids_;
+  const int64_t vocab_size_;
+  SamplerScratch& scratch_;
+  LogitRules rules_;
+  Sampler sampler_;
+  GenerateResult result_;
+  std::vector<int32_t> taken_;
+  int64_t bytes_at_start_;
+  Clock::time_point start_;
   std::vector<Moment> moments_;
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -15,10 +16,13 @@
 #include "base/memory_reservation.h"
 #include "base/thread_pool.h"
 #include "decode/generate.h"
+#include "decode/model_drafter.h"
+#include "decode/ngram_drafter.h"
 #include "decode/sequence_group.h"
 #include "decode/sequence_run.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
+#include "engine/scheduler.h"
 #include "io/file.h"
 #include "io/mirror_queue.h"
 #include "io/read_queue.h"
@@ -66,7 +70,13 @@ int64_t PeakResidentBytes() {
 }
 
 class SessionImpl;
-class GroupSessionImpl;
+
+// What runs one model.
+struct ModelRuntime {
+  std::unique_ptr<PieceCache> cache;
+  std::unique_ptr<KvPool> kv_pool;
+  std::unique_ptr<Model> model;
+};
 
 class EngineImpl : public Engine {
  public:
@@ -75,39 +85,41 @@ class EngineImpl : public Engine {
   Status Start();
 
   Result<std::unique_ptr<Session>> NewSession() override;
-  Result<std::unique_ptr<GroupSession>> NewGroupSession() override;
+  Result<std::unique_ptr<Scheduler>> NewScheduler(const SchedulerOptions& options) override;
   const PlanSummary& plan() const override { return summary_; }
   EngineStats stats() const override {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
-    return {.cache = cache_->stats(),
-            .kv_peak_bytes = kv_pool_->used_peak_bytes(),
+    return {.cache = target_.cache->stats(),
+            .kv_peak_bytes = target_.kv_pool->used_peak_bytes(),
             .process_peak_bytes = PeakResidentBytes(),
             .minor_page_faults = usage.ru_minflt,
             .major_page_faults = usage.ru_majflt,
-            .layers = cache_->layer_stats()};
+            .layers = target_.cache->layer_stats()};
   }
   MemoryPages pages() const override {
-    return {.weights = cache_->page_use(),
-            .kv = kv_pool_->page_use(),
+    return {.weights = target_.cache->page_use(),
+            .kv = target_.kv_pool->page_use(),
             .refusal = HugePageRefusal(),
-            .locked_bytes = cache_->locked().bytes,
-            .lock_refusal = cache_->locked().refusal};
+            .locked_bytes = target_.cache->locked().bytes,
+            .lock_refusal = target_.cache->locked().refusal};
   }
   std::string_view isa() const override { return Kernels().name; }
-  std::string_view numerics() const override { return NumericsName(model_->numerics()); }
+  std::string_view numerics() const override { return NumericsName(target_.model->numerics()); }
   int threads() const override { return plan_.threads; }
-  std::string io_description() const override { return cache_->io_description(); }
+  std::string io_description() const override { return target_.cache->io_description(); }
 
  private:
   friend class SessionImpl;
-  friend class GroupSessionImpl;
 
   Result<std::unique_ptr<ReadQueue>> OpenQueue(const ReadQueueOptions& io) const;
+  Result<ModelRuntime> StartModel(const ModelLayout& layout, const ModelPlan& plan, std::unique_ptr<ReadQueue> queue,
+                                  PieceCacheOptions options);
+  Status StartDrafter();
+  GroupTarget TargetOf(const std::atomic<bool>& cancelled, int32_t max_sequences);
   Status TakeTurn();
   // What a run has added to the trace of experts is written when the run ends, however it ends.
   Status FlushTrace() { return trace_ != nullptr ? trace_->Flush() : Status(); }
-  int64_t bytes_read() const { return cache_->stats().bytes_read(); }
 
   const ModelFilesImpl& files_;
   const EngineOptions options_;
@@ -116,9 +128,9 @@ class EngineImpl : public Engine {
   PlanSummary summary_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExpertTraceWriter> trace_;
-  std::unique_ptr<PieceCache> cache_;
-  std::unique_ptr<KvPool> kv_pool_;
-  std::unique_ptr<Model> model_;
+  ModelRuntime target_;
+  ModelRuntime draft_;  // empty unless a model drafts
+  std::unique_ptr<Drafter> drafter_;
   bool in_use_ = false;
 };
 
@@ -133,9 +145,9 @@ class SessionImpl : public Session {
  public:
   explicit SessionImpl(EngineImpl& engine)
       : engine_(engine),
-        kv_(*engine.kv_pool_, engine.options_.context),
-        target_{.model = *engine.model_,
-                .weights = *engine.cache_,
+        kv_(*engine.target_.kv_pool, engine.options_.context),
+        target_{.model = *engine.target_.model,
+                .weights = *engine.target_.cache,
                 .kv = kv_,
                 .prefill_chunk = engine.options_.prefill_chunk,
                 .cancelled = cancelled_,
@@ -159,13 +171,23 @@ class SessionImpl : public Session {
 
   Result<GenerateResult> Generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                                   const TokenCallback& on_token, const PromptCallback& on_prompt) override {
-    RETURN_IF_ERROR(CheckContext(static_cast<int64_t>(prompt.size()), options.max_tokens, engine_.options_.context));
     const ClearOnReturn clear(cancelled_);
-    Result<GenerateResult> result = RunGenerate(
-        target_, prompt, options, engine_.files_.stop_ids(), [this] { return engine_.bytes_read(); }, on_token,
-        on_prompt);
+    kv_.Truncate(0);
+    target_.tokens.clear();
+    std::optional<Result<GenerateResult>> ended;
+    GroupCallbacks callbacks{
+        .on_token = [&](int32_t, const GeneratedToken& token) { return on_token(token.token); },
+        .on_prompt = {},
+        .on_end = [&](int32_t, Result<GenerateResult> result) { ended.emplace(std::move(result)); }};
+    if (on_prompt) callbacks.on_prompt = [&](int32_t, int64_t done, int64_t total) { return on_prompt(done, total); };
+    SequenceGroup group(engine_.TargetOf(cancelled_, 1), std::move(callbacks));
+    RETURN_IF_ERROR(group.Join(0, {.prompt = {prompt.begin(), prompt.end()}, .options = options}));
+    while (!group.empty()) {
+      const Status status = cancelled_.load(std::memory_order_relaxed) ? CancelledError("cancelled") : group.Step();
+      if (!status.ok()) group.EndAll(status.code() == StatusCode::kCancelled ? Status() : status);
+    }
     const Status traced = engine_.FlushTrace();
-    return result.ok() && !traced.ok() ? traced : std::move(result);
+    return ended->ok() && !traced.ok() ? traced : std::move(*ended);
   }
 
   void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
@@ -175,92 +197,6 @@ class SessionImpl : public Session {
   KvSequence kv_;
   std::atomic<bool> cancelled_{false};
   Target target_;
-};
-
-class GroupSessionImpl : public GroupSession {
- public:
-  explicit GroupSessionImpl(EngineImpl& engine)
-      : engine_(engine), cancelled_one_(static_cast<size_t>(engine.options_.max_sequences)) {}
-  ~GroupSessionImpl() override { engine_.in_use_ = false; }
-
-  Result<std::vector<GenerateResult>> Generate(std::span<const SequenceRequest> requests,
-                                               const GroupTokenCallback& on_token) override {
-    const ClearAllOnReturn clear(*this);
-    const int32_t count = static_cast<int32_t>(requests.size());
-    if (requests.size() > cancelled_one_.size()) {
-      return ResourceExhaustedError(
-          fmt::format("{} sequences asked, {} planned; raise the engine's max_sequences or split the requests",
-                      requests.size(), cancelled_one_.size()));
-    }
-    std::vector<GenerateResult> results(requests.size());
-    SequenceGroup group(Target(), {.on_token = on_token, .on_end = [&](int32_t index, GenerateResult result) {
-                                     results[static_cast<size_t>(index)] = std::move(result);
-                                   }});
-    for (int32_t i = 0; i < count; ++i) {
-      const Status joined = group.Join(i, requests[static_cast<size_t>(i)]);
-      if (!joined.ok()) return joined.WithContext(fmt::format("request {}", i));
-    }
-    const Status ran = Run(group);
-    const Status traced = engine_.FlushTrace();
-    RETURN_IF_ERROR(ran);
-    RETURN_IF_ERROR(traced);
-    return results;
-  }
-
-  void Cancel() override { cancelled_.store(true, std::memory_order_relaxed); }
-
-  void CancelOne(int32_t index) override {
-    CHECK(index >= 0 && static_cast<size_t>(index) < cancelled_one_.size());
-    cancelled_one_[static_cast<size_t>(index)].store(true, std::memory_order_relaxed);
-    any_cancelled_.store(true, std::memory_order_release);
-  }
-
- private:
-  // As ClearOnReturn, for every flag.
-  struct ClearAllOnReturn {
-    explicit ClearAllOnReturn(GroupSessionImpl& its_session) : session(its_session) {}
-    ~ClearAllOnReturn() {
-      session.cancelled_.store(false, std::memory_order_relaxed);
-      session.any_cancelled_.store(false, std::memory_order_relaxed);
-      for (std::atomic<bool>& one : session.cancelled_one_) one.store(false, std::memory_order_relaxed);
-    }
-    GroupSessionImpl& session;
-  };
-
-  GroupTarget Target() const {
-    return {.model = *engine_.model_,
-            .weights = *engine_.cache_,
-            .kv = *engine_.kv_pool_,
-            .context = engine_.options_.context,
-            .max_sequences = engine_.options_.max_sequences,
-            .prefill_chunk = engine_.options_.prefill_chunk,
-            .cancelled = cancelled_,
-            .stop_ids = engine_.files_.stop_ids(),
-            .bytes_read = [this] { return engine_.bytes_read(); }};
-  }
-
-  Status Run(SequenceGroup& group) {
-    while (!group.empty()) {
-      if (any_cancelled_.exchange(false, std::memory_order_acquire)) {
-        for (size_t i = 0; i < cancelled_one_.size(); ++i) {
-          if (cancelled_one_[i].load(std::memory_order_relaxed)) group.Leave(static_cast<int32_t>(i));
-        }
-        continue;
-      }
-      const Status status = cancelled_.load(std::memory_order_relaxed) ? CancelledError("cancelled") : group.Step();
-      if (status.code() == StatusCode::kCancelled) {
-        group.LeaveAll();
-      } else if (!status.ok()) {
-        return status;
-      }
-    }
-    return Status();
-  }
-
-  EngineImpl& engine_;
-  std::atomic<bool> cancelled_{false};
-  std::vector<std::atomic<bool>> cancelled_one_;  // [max_sequences]
-  std::atomic<bool> any_cancelled_{false};        // one of them is set and was not seen yet
 };
 
 Status EngineImpl::Start() {
@@ -275,7 +211,8 @@ Status EngineImpl::Start() {
               .floor = memory.floor_bytes,
               .total = memory.total_bytes,
               .ceiling = memory.ceiling_bytes,
-              .kv = memory.kv_bytes};
+              .kv = memory.kv_bytes,
+              .drafter = memory.drafter_bytes};
 
   ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
@@ -288,11 +225,63 @@ Status EngineImpl::Start() {
     ASSIGN_OR_RETURN(trace_, ExpertTraceWriter::Create(options_.expert_trace, files_.layout()));
     cache.trace = trace_.get();
   }
-  ASSIGN_OR_RETURN(cache_,
-                   PieceCache::Create(files_.layout(), plan_.index, memory, std::move(queue), std::move(cache)));
-  ASSIGN_OR_RETURN(kv_pool_, KvPool::Create(plan_.kv_shapes, plan_.kv_type, plan_.kv_positions));
-  ASSIGN_OR_RETURN(model_, Model::Create(files_.layout(), *pool_, plan_.max_rows, options_.numerics));
+  ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache)));
+  return StartDrafter();
+}
+
+Result<ModelRuntime> EngineImpl::StartModel(const ModelLayout& layout, const ModelPlan& plan,
+                                            std::unique_ptr<ReadQueue> queue, PieceCacheOptions options) {
+  ModelRuntime runtime;
+  ASSIGN_OR_RETURN(runtime.cache,
+                   PieceCache::Create(layout, plan.index, plan.memory, std::move(queue), std::move(options)));
+  ASSIGN_OR_RETURN(runtime.kv_pool, KvPool::Create(plan.kv_shapes, plan.kv_type, plan.kv_positions));
+  ASSIGN_OR_RETURN(runtime.model, Model::Create(layout, *pool_, plan.max_rows, options_.numerics));
+  return runtime;
+}
+
+Status EngineImpl::StartDrafter() {
+  const DrafterOptions& options = options_.drafter;
+  if (options.ngram) {
+    const NgramOptions ngram{.longest_suffix = options.ngram_longest,
+                             .most_tokens = options.tokens,
+                             .adaptive = options.ngram_adaptive && options.adaptive};
+    RETURN_IF_ERROR(CheckNgramOptions(ngram));
+    drafter_ = std::make_unique<NgramDrafter>(ngram, options_.max_sequences);
+    return Status();
+  }
+  if (plan_.draft == nullptr) return Status();
+  const DraftModelPlan& draft = *plan_.draft;
+  const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(draft.model.index.paths(), io));
+  PieceCacheOptions cache = CacheOptionsOf(options_);
+  cache.give_back = false;
+  ASSIGN_OR_RETURN(draft_, StartModel(draft.files->layout(), draft.model, std::move(queue), std::move(cache)));
+  drafter_ = std::make_unique<ModelDrafter>(DraftTarget{.model = *draft_.model,
+                                                        .weights = *draft_.cache,
+                                                        .kv = *draft_.kv_pool,
+                                                        .context = draft.context,
+                                                        .slots = options_.max_sequences,
+                                                        .paths = plan_.draft_shape.paths(),
+                                                        .target_vocab = files_.vocab_size()});
   return Status();
+}
+
+GroupTarget EngineImpl::TargetOf(const std::atomic<bool>& cancelled, int32_t max_sequences) {
+  return {.model = *target_.model,
+          .weights = *target_.cache,
+          .kv = *target_.kv_pool,
+          .context = options_.context,
+          .max_sequences = max_sequences,
+          .prefill_chunk = options_.prefill_chunk,
+          .cancelled = cancelled,
+          .stop_ids = files_.stop_ids(),
+          .bytes_read = [this] { return target_.cache->stats().bytes_read(); },
+          .drafter = drafter_.get(),
+          .shape = plan_.draft_shape,
+          .governed = options_.drafter.adaptive,
+          .accept_top_k = drafter_ != nullptr && !options_.drafter.ngram && options_.drafter.eagle_dir.empty()
+                              ? options_.drafter.accept_top_k
+                              : 1};
 }
 
 // Over the model's files, or over them and their copies.
@@ -319,13 +308,23 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession() {
   return std::unique_ptr<Session>(new SessionImpl(*this));
 }
 
-Result<std::unique_ptr<GroupSession>> EngineImpl::NewGroupSession() {
+Result<std::unique_ptr<Scheduler>> EngineImpl::NewScheduler(const SchedulerOptions& options) {
+  RETURN_IF_ERROR(CheckSchedulerOptions(options));
   RETURN_IF_ERROR(TakeTurn());
-  return std::unique_ptr<GroupSession>(new GroupSessionImpl(*this));
+  return MakeScheduler(
+      {.options = options,
+       .kv_tokens = plan_.kv_tokens,
+       .vocab_size = files_.vocab_size(),
+       .target = [this](const std::atomic<bool>& cancelled) { return TargetOf(cancelled, options_.max_sequences); },
+       .after_step = [this] { return FlushTrace(); },
+       .engine_stats = [this] { return stats(); },
+       .on_close = [this] { in_use_ = false; }});
 }
 
 Status EngineImpl::TakeTurn() {
-  if (in_use_) return ResourceExhaustedError("this engine runs one session at a time; close the other one first");
+  if (in_use_) {
+    return ResourceExhaustedError("this engine runs one session or scheduler at a time; close the other one first");
+  }
   in_use_ = true;
   return Status();
 }

@@ -6,7 +6,9 @@
 
 #include "base/align.h"
 #include "base/cpu_count.h"
+#include "decode/model_drafter.h"
 #include "decode/sequence_group.h"
+#include "engine/draft_check.h"
 #include "models/model.h"
 
 namespace nunspark {
@@ -24,6 +26,18 @@ constexpr int kMaxThreads = 1024;
 constexpr int32_t kMaxSequences = 1024;
 
 constexpr double kMaxReadTimeout = 86400;
+
+// Of a draft that is a chain.
+constexpr int32_t kMostDraftTokens = 256;
+
+// Rows of one pass for drafts of all sequences: more sequences at once get shorter drafts.
+constexpr int32_t kMostDraftRows = 256;
+
+// Rows of a draft model's passes, for prompts.
+constexpr int32_t kDraftChunk = 256;
+
+// What a model takes beside its tensors' bytes, by far.
+constexpr int64_t kEnough = 1 << 30;
 
 FloatType KvFloatType(KvType type) {
   switch (type) {
@@ -68,11 +82,70 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
     return InvalidArgumentError(
         fmt::format("a read timeout must be from above 0 to {} s, found {}", kMaxReadTimeout, options.read_timeout_s));
   }
+  if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < options.context)) {
+    return InvalidArgumentError(
+        fmt::format("room for {} tokens in all is less than the context of {}", options.kv_tokens, options.context));
+  }
   const double share = options.expert_cache_fraction.value_or(0);
   if (!(share >= 0 && share <= 1)) {
     return InvalidArgumentError(fmt::format("--expert-cache-frac must be from 0 to 1, found {}", share));
   }
   return Status();
+}
+
+// Errors: kInvalidArgument for numbers that make no sense, and for drafters that exclude each other.
+Result<TreeShape> DraftShape(const DrafterOptions& options) {
+  if (options.ngram && !(options.eagle_dir.empty() && options.draft_model.empty())) {
+    return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
+  }
+  if (options.accept_top_k < 1) {
+    return InvalidArgumentError(fmt::format("--accept-top-k must be at least 1, found {}", options.accept_top_k));
+  }
+  if (!options.any()) {
+    if (options.tree.empty()) return TreeShape::Chain(0);
+    return InvalidArgumentError("--tree needs a drafter: --draft-model or --eagle-drafter");
+  }
+  if (options.tokens < 1 || options.tokens > kMostDraftTokens) {
+    return InvalidArgumentError(
+        fmt::format("--num-draft-tokens must be from 1 to {}, found {}", kMostDraftTokens, options.tokens));
+  }
+  if (options.tree.empty()) return TreeShape::Chain(options.tokens);
+  if (options.ngram) return InvalidArgumentError("--tree does not go with --ngram-draft, which knows one continuation");
+  Result<TreeShape> shape = TreeShape::Create(options.tree);
+  if (!shape.ok()) return shape.status().WithContext("--tree");
+  return shape;
+}
+
+int64_t ModelScratchBytes(const ModelLayout& layout, const ModelPlan& plan, Numerics numerics) {
+  return Model::ScratchBytes(layout, plan.threads, plan.max_rows, numerics) + plan.threads * kThreadBytes;
+}
+
+// Everything of a draft model stays in memory: streaming it would cost what drafts are to save.
+Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(const ModelFilesImpl& target, const EngineOptions& options,
+                                                           const TreeShape& shape, int threads) {
+  auto draft = std::make_unique<DraftModelPlan>();
+  ASSIGN_OR_RETURN(draft->files, ModelFilesImpl::OpenFolder(options.drafter.draft_model));
+  RETURN_IF_ERROR(CheckDraftModel(*draft->files, target));
+  const ModelLayout& layout = draft->files->layout();
+  draft->context = options.context + shape.depth();
+  if (draft->files->max_context() > 0) draft->context = std::min(draft->context, draft->files->max_context());
+  ModelPlan& plan = draft->model;
+  plan.index = PieceIndex::Build(layout, draft->files->checkpoint().tensors);
+  plan.threads = threads;
+  const int32_t slots = options.max_sequences;
+  plan.max_rows = std::max(kDraftChunk, slots * std::max(shape.paths(), 2));
+  plan.kv_shapes = Model::KvShapes(layout.hparams);
+  plan.kv_type = FloatType::kF16;
+  plan.kv_positions = ModelDrafter::PlanPositions(draft->context, slots, shape.paths(), shape.depth());
+  MemoryRequest request;
+  request.budget_bytes = 2 * layout.total_bytes + kEnough;
+  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+  request.scratch_bytes =
+      ModelScratchBytes(layout, plan, options.numerics) +
+      ModelDrafter::PlanBytes(plan.kv_shapes, draft->context, slots, shape.paths(), layout.hparams.vocab_size);
+  ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, SystemMemory{}));
+  draft->bytes = plan.memory.total_bytes;
+  return draft;
 }
 
 }  // namespace
@@ -81,23 +154,39 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   RETURN_IF_ERROR(CheckOptions(files, options));
   const ModelLayout& layout = files.layout();
   EnginePlan plan;
+  ASSIGN_OR_RETURN(plan.draft_shape, DraftShape(options.drafter));
   plan.index = PieceIndex::Build(layout, files.checkpoint().tensors);
   plan.threads = options.threads > 0 ? options.threads : std::min(DefaultThreads(), kMaxThreads);
-  // A prompt chunk, which may hold rows of several sequences, and at the least one row of each.
-  plan.max_rows = static_cast<int32_t>(std::max<int64_t>(
-      std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences), options.max_sequences));
-  plan.kv_positions = AlignUp(options.context, kKvBlockPositions) * options.max_sequences;
   plan.kv_shapes = Model::KvShapes(layout.hparams);
   plan.kv_type = KvFloatType(options.kv);
+  plan.kv_tokens = options.kv_tokens > 0 ? std::min(options.kv_tokens,
+                                                    AlignUp(options.context, kKvBlockPositions) * options.max_sequences)
+                                         : AlignUp(options.context, kKvBlockPositions) * options.max_sequences;
+  const SequenceGroup::Needs needs{.layers = plan.kv_shapes,
+                                   .context = options.context,
+                                   .vocab_size = layout.hparams.vocab_size,
+                                   .model_dim = layout.hparams.model_dim,
+                                   .max_sequences = options.max_sequences,
+                                   .shape = plan.draft_shape};
+  // A prompt chunk, which may hold rows of several sequences, and at the least all rows of those that decode.
+  plan.max_rows = static_cast<int32_t>(
+      std::max(std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences),
+               std::min<int64_t>(SequenceGroup::PlanRows(needs),
+                                 std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
+  plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs);
+  if (!options.drafter.draft_model.empty() && options.drafter.eagle_dir.empty()) {
+    Result<std::unique_ptr<DraftModelPlan>> draft = MakeDraftModelPlan(files, options, plan.draft_shape, plan.threads);
+    if (!draft.ok()) return draft.status().WithContext("--draft-model");
+    plan.draft = std::move(draft).value();
+  }
 
   MemoryRequest request;
   request.budget_bytes = options.budget_bytes;
   request.memory_bytes = options.memory_bytes;
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
-  request.scratch_bytes =
-      Model::ScratchBytes(layout, plan.threads, plan.max_rows, options.numerics) + plan.threads * kThreadBytes +
-      SequenceGroup::PlanBytes(plan.kv_shapes, options.context, layout.hparams.vocab_size, options.max_sequences);
+  request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
+  request.drafter_bytes = plan.draft != nullptr ? plan.draft->bytes : 0;
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;
 }

@@ -4,7 +4,10 @@
 #define NUNSPARK_ENGINE_ENGINE_PLAN_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "decode/draft.h"
 
 #include "engine/model_files.h"
 #include "kv/kv_cache.h"
@@ -14,7 +17,8 @@
 
 namespace nunspark {
 
-struct EnginePlan {
+// What runs one model.
+struct ModelPlan {
   PieceIndex index;
   int threads = 1;
   int32_t max_rows = 1;                 // of one pass
@@ -24,7 +28,22 @@ struct EnginePlan {
   MemoryPlan memory;
 };
 
-// Errors: kInvalidArgument for options out of range; MakeMemoryPlan's.
+// A draft model beside the target: everything of it stays in memory.
+struct DraftModelPlan {
+  std::unique_ptr<ModelFilesImpl> files;
+  ModelPlan model;
+  int64_t context = 0;  // positions of a sequence, drafts included
+  int64_t bytes = 0;    // of all of it
+};
+
+struct EnginePlan : ModelPlan {
+  TreeShape draft_shape = TreeShape::Chain(0);
+  std::unique_ptr<DraftModelPlan> draft;  // nullptr: none
+  int64_t kv_tokens = 0;                  // of all sequences together
+};
+
+// Opens what drafts, too. Errors: kInvalidArgument for options out of range, and for a draft model that cannot draft
+// for this one; ModelFiles::Open's; MakeMemoryPlan's.
 Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptions& options);
 
 }  // namespace nunspark

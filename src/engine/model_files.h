@@ -33,6 +33,7 @@ class ModelFilesImpl : public ModelFiles {
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const ModelLayout& layout() const { return layout_; }
+  const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr: none
 
  private:
   Status LoadText(const std::string& path);

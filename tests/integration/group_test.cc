@@ -1,8 +1,11 @@
 // Sequences decoded together: each gets the very tokens that it gets alone, whatever it shares its steps with.
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <latch>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/sanitized_testing.h"
@@ -51,13 +54,13 @@ std::vector<GenerateResult> RunAlone(const std::string& folder, int count) {
   return results;
 }
 
-// Files, engine and group session.
+// Files, engine and scheduler.
 struct Group {
   std::unique_ptr<ModelFiles> files;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<GroupSession> session;
+  std::unique_ptr<Scheduler> scheduler;
 
-  static Group Open(const std::string& folder, EngineOptions options) {
+  static Group Open(const std::string& folder, EngineOptions options, const SchedulerOptions& scheduling = {}) {
     options.context = kContext;
     Group group;
     group.files = ModelFiles::Open(folder).value();
@@ -65,32 +68,54 @@ struct Group {
     EXPECT_TRUE(engine.ok()) << engine.status().message();
     if (!engine.ok()) return group;
     group.engine = std::move(engine).value();
-    group.session = group.engine->NewGroupSession().value();
+    group.scheduler = group.engine->NewScheduler(scheduling).value();
     return group;
   }
 };
+
+using IndexedTokenCallback = std::function<bool(int32_t index, int32_t token)>;
+
+// Submits all and waits for all.
+std::vector<GenerateResult> RunTogether(Scheduler& scheduler, const std::vector<SequenceRequest>& requests,
+                                        const IndexedTokenCallback& on_token, std::vector<uint64_t>* ids = nullptr) {
+  std::vector<GenerateResult> results(requests.size());
+  std::latch left(std::ssize(requests));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Result<uint64_t> id = scheduler.Submit(
+        requests[i],
+        {.on_token = [&, i](const GeneratedToken& token) { return on_token(static_cast<int32_t>(i), token.token); },
+         .on_end =
+             [&, i](Result<GenerateResult> result) {
+               EXPECT_TRUE(result.ok()) << i << ": " << result.status().message();
+               if (result.ok()) results[i] = std::move(result).value();
+               left.count_down();
+             }});
+    EXPECT_TRUE(id.ok()) << id.status().message();
+    if (!id.ok()) left.count_down();
+    if (ids != nullptr && id.ok()) ids->push_back(*id);
+  }
+  left.wait();
+  return results;
+}
 
 void ExpectSameAsAlone(const std::string& folder, EngineOptions options, int count,
                        const std::vector<GenerateResult>& alone, const std::string& what) {
   options.max_sequences = std::max(options.max_sequences, count);
   const Group group = Group::Open(folder, options);
-  ASSERT_TRUE(group.session != nullptr) << what;
+  ASSERT_TRUE(group.scheduler != nullptr) << what;
   std::vector<std::vector<int32_t>> streamed(static_cast<size_t>(count));
-  const Result<std::vector<GenerateResult>> together =
-      group.session->Generate(RequestsOf(count, group.files->vocab_size()), [&](int32_t index, int32_t token) {
+  const std::vector<GenerateResult> together =
+      RunTogether(*group.scheduler, RequestsOf(count, group.files->vocab_size()), [&](int32_t index, int32_t token) {
         streamed[static_cast<size_t>(index)].push_back(token);
         return true;
       });
-  ASSERT_TRUE(together.ok()) << what << ": " << together.status().message();
-  ASSERT_EQ(together->size(), static_cast<size_t>(count)) << what;
-  for (size_t i = 0; i < together->size(); ++i) {
-    const GenerateResult& found = (*together)[i];
-    EXPECT_EQ(found.ids, alone[i].ids) << what << ", sequence " << i;
-    EXPECT_EQ(found.finish_reason, alone[i].finish_reason) << what << ", sequence " << i;
-    EXPECT_EQ(found.prompt_tokens, alone[i].prompt_tokens) << what << ", sequence " << i;
-    EXPECT_EQ(streamed[i], found.ids) << what << ", sequence " << i;
+  for (size_t i = 0; i < together.size(); ++i) {
+    EXPECT_EQ(together[i].ids, alone[i].ids) << what << ", sequence " << i;
+    EXPECT_EQ(together[i].finish_reason, alone[i].finish_reason) << what << ", sequence " << i;
+    EXPECT_EQ(together[i].prompt_tokens, alone[i].prompt_tokens) << what << ", sequence " << i;
+    EXPECT_EQ(streamed[i], together[i].ids) << what << ", sequence " << i;
   }
-  EXPECT_LE(group.engine->stats().kv_peak_bytes, group.engine->plan().kv) << what;
+  EXPECT_LE(group.scheduler->engine_stats().kv_peak_bytes, group.engine->plan().kv) << what;
 }
 
 class Groups : public testing::TestWithParam<std::string> {
@@ -148,10 +173,8 @@ class GroupCalls : public testing::Test {
   std::vector<SequenceRequest> requests_ = RequestsOf(4, group_.files->vocab_size());
   std::vector<GenerateResult> alone_ = RunAlone(folder_, 4);
 
-  std::vector<GenerateResult> Run(const GroupTokenCallback& on_token = [](int32_t, int32_t) { return true; }) {
-    Result<std::vector<GenerateResult>> results = group_.session->Generate(requests_, on_token);
-    EXPECT_TRUE(results.ok()) << results.status().message();
-    return results.ok() ? std::move(results).value() : std::vector<GenerateResult>(requests_.size());
+  std::vector<GenerateResult> Run(const IndexedTokenCallback& on_token = [](int32_t, int32_t) { return true; }) {
+    return RunTogether(*group_.scheduler, requests_, on_token);
   }
 
   void ExpectAlone(const GenerateResult& found, size_t i) {
@@ -164,71 +187,120 @@ class GroupCalls : public testing::Test {
   }
 };
 
-TEST_F(GroupCalls, ARefusingCallbackEndsItsSequenceAlone) {
+TEST_F(GroupCalls, ARefusingCallbackEndsItsRequestAlone) {
   int seen = 0;
   const std::vector<GenerateResult> results = Run([&](int32_t index, int32_t) { return index != 1 || ++seen < 3; });
   ExpectCutOff(results[1], 1, 3);
   for (const size_t i : {0u, 2u, 3u}) ExpectAlone(results[i], i);
 }
 
-TEST_F(GroupCalls, CancelOneEndsOneAndCancelEndsAllOfOneCall) {
+TEST_F(GroupCalls, CancelEndsOneRequestWhetherItRunsOrWaits) {
+  std::vector<uint64_t> ids;
   int seen = 0;
-  std::vector<GenerateResult> results = Run([&](int32_t index, int32_t) {
-    if (index == 2 && ++seen == 2) std::thread([&] { group_.session->CancelOne(2); }).join();
-    return true;
-  });
+  std::vector<GenerateResult> results = RunTogether(
+      *group_.scheduler, requests_,
+      [&](int32_t index, int32_t) {
+        // Ids follow each other from 1.
+        if (index == 2 && ++seen == 2) group_.scheduler->Cancel(3);
+        return true;
+      },
+      &ids);
+  EXPECT_EQ(ids, (std::vector<uint64_t>{1, 2, 3, 4}));
   ExpectCutOff(results[2], 2, 2);
   for (const size_t i : {0u, 1u, 3u}) ExpectAlone(results[i], i);
 
-  // All have their first token when the last of them has it, with prompts this short.
-  seen = 0;
-  results = Run([&](int32_t index, int32_t) {
-    if (index == 3 && ++seen == 2) group_.session->Cancel();
+  // More than run together: the sixth waits while the first is read.
+  requests_ = RequestsOf(8, group_.files->vocab_size());
+  alone_ = RunAlone(folder_, 8);
+  bool cancelled = false;
+  results = Run([&](int32_t, int32_t) {
+    if (!std::exchange(cancelled, true)) group_.scheduler->Cancel(4 + 8);
     return true;
   });
-  for (size_t i = 0; i < 4; ++i) ExpectCutOff(results[i], i, 2);
-
-  // Beforehand: for the next call, and no further.
-  group_.session->CancelOne(0);
-  results = Run();
-  ExpectCutOff(results[0], 0, 0);
-  for (const size_t i : {1u, 2u, 3u}) ExpectAlone(results[i], i);
-  group_.session->Cancel();
-  for (const GenerateResult& result : Run()) EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
-  results = Run();
-  for (size_t i = 0; i < 4; ++i) ExpectAlone(results[i], i);
+  EXPECT_EQ(results[7].finish_reason, FinishReason::kCancelled);
+  EXPECT_TRUE(results[7].ids.empty());
+  for (size_t i = 0; i < 7; ++i) ExpectAlone(results[i], i);
+  group_.scheduler->Cancel(1);  // ended long ago
+  group_.scheduler->Cancel(12345);
 }
 
-TEST_F(GroupCalls, BadRequestsAreRefusedByTheirIndexBeforeAnythingRuns) {
+TEST_F(GroupCalls, ClosingEndsWhatRunsAndWhatWaits) {
+  std::vector<FinishReason> reasons(6);
+  std::latch begun(1);
+  std::atomic<int> ended = 0;
+  for (size_t i = 0; i < reasons.size(); ++i) {
+    SequenceRequest request = requests_[0];
+    request.options = {.max_tokens = 100, .sampling = {}, .ignore_eos = true};
+    ASSERT_TRUE(group_.scheduler
+                    ->Submit(request, {.on_token =
+                                           [&, i, first = true](const GeneratedToken&) mutable {
+                                             if (i == 0 && std::exchange(first, false)) begun.count_down();
+                                             return true;
+                                           },
+                                       .on_end =
+                                           [&, i](Result<GenerateResult> result) {
+                                             reasons[i] = result.value().finish_reason;
+                                             ++ended;
+                                           }})
+                    .ok());
+  }
+  begun.wait();
+  group_.scheduler.reset();
+  EXPECT_EQ(ended, 6);
+  EXPECT_EQ(reasons[5], FinishReason::kCancelled);
+  EXPECT_TRUE(group_.engine->NewSession().ok());
+}
+
+TEST_F(GroupCalls, BadRequestsAreRefusedAtOnce) {
   const std::vector<SequenceRequest> good = requests_;
-  const auto refuse = [&](StatusCode code, const std::string& part) {
-    const Result<std::vector<GenerateResult>> refused = group_.session->Generate(requests_, [](int32_t, int32_t) {
-      ADD_FAILURE() << "something ran";
-      return true;
-    });
+  const auto refuse = [&](const std::string& part) {
+    const Result<uint64_t> refused = group_.scheduler->Submit(
+        requests_[1], {.on_end = [](Result<GenerateResult>) { ADD_FAILURE() << "something ran"; }});
     ASSERT_FALSE(refused.ok()) << part;
-    EXPECT_EQ(refused.status().code(), code) << part;
+    EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument) << part;
     EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().message();
     requests_ = good;
   };
-  requests_[2].prompt.clear();
-  refuse(StatusCode::kInvalidArgument, "request 2: the prompt is empty");
-  requests_[3].prompt.back() = 320;
-  refuse(StatusCode::kInvalidArgument, "request 3: token id 320");
+  requests_[1].prompt.clear();
+  refuse("the prompt is empty");
+  requests_[1].prompt.back() = 320;
+  refuse("token id 320");
   requests_[1].options.max_tokens = 0;
-  refuse(StatusCode::kInvalidArgument, "request 1: max-tokens");
-  requests_[0].options.sampling.top_p = 2;
-  refuse(StatusCode::kInvalidArgument, "request 0: top-p");
+  refuse("max-tokens");
+  requests_[1].options.sampling.top_p = 2;
+  refuse("top-p");
   requests_[1].options.max_tokens = 1000;
-  refuse(StatusCode::kInvalidArgument,
-         "request 1: 61 prompt tokens and 1000 to generate do not fit the context of 128");
-  requests_.push_back(good[0]);
-  refuse(StatusCode::kResourceExhausted, "5 sequences asked, 4 planned");
+  refuse("61 prompt tokens and 1000 to generate do not fit the context of 128");
 
   const std::vector<GenerateResult> results = Run();
   for (size_t i = 0; i < 4; ++i) ExpectAlone(results[i], i);
-  requests_.clear();
-  EXPECT_TRUE(Run().empty());
+}
+
+TEST_F(GroupCalls, AFullQueueRefuses) {
+  const Group group = Group::Open(folder_, {.max_sequences = 1}, {.queue = 2});
+  std::latch begun(1), go_on(1);
+  std::latch ended(3);
+  const auto end = [&](Result<GenerateResult>) { ended.count_down(); };
+  ASSERT_TRUE(group.scheduler
+                  ->Submit(requests_[0], {.on_token =
+                                              [&, first = true](const GeneratedToken&) mutable {
+                                                if (!std::exchange(first, false)) return true;
+                                                begun.count_down();
+                                                go_on.wait();
+                                                return true;
+                                              },
+                                          .on_end = end})
+                  .ok());
+  begun.wait();
+  EXPECT_TRUE(group.scheduler->Submit(requests_[1], {.on_end = end}).ok());
+  EXPECT_TRUE(group.scheduler->Submit(requests_[2], {.on_end = end}).ok());
+  EXPECT_EQ(group.scheduler->stats().running, 1);
+  EXPECT_EQ(group.scheduler->stats().waiting, 2);
+  const Result<uint64_t> refused = group.scheduler->Submit(requests_[3], {.on_end = end});
+  EXPECT_EQ(refused.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.status().message().find("2 requests wait already"), std::string::npos);
+  go_on.count_down();
+  ended.wait();
 }
 
 TEST_F(GroupCalls, KeysAndValuesOfAllSequencesAreInThePlan) {
@@ -240,12 +312,28 @@ TEST_F(GroupCalls, KeysAndValuesOfAllSequencesAreInThePlan) {
     request.options = {.max_tokens = 2, .sampling = {}, .ignore_eos = true};
   }
   for (const GenerateResult& result : Run()) EXPECT_EQ(result.ids.size(), 2u);
-  EXPECT_EQ(group_.engine->stats().kv_peak_bytes, group_.engine->plan().kv);
+  EXPECT_LE(group_.scheduler->engine_stats().kv_peak_bytes, group_.engine->plan().kv);
 
-  // One session at a time, of either kind.
+  // One of either kind at a time.
   EXPECT_EQ(group_.engine->NewSession().status().code(), StatusCode::kResourceExhausted);
-  group_.session.reset();
+  group_.scheduler.reset();
   EXPECT_TRUE(group_.engine->NewSession().ok());
+}
+
+TEST_F(GroupCalls, SequencesWaitUntilThereIsRoomForTheirTokens) {
+  // Room for two of 61 + 60 tokens.
+  const Group group = Group::Open(folder_, {.max_sequences = 4, .kv_tokens = 256});
+  const Group all = Group::Open(folder_, {.max_sequences = 4});
+  EXPECT_EQ(2 * group.engine->plan().kv, all.engine->plan().kv);
+  std::vector<SequenceRequest> requests(6, RequestOf(1, group.files->vocab_size()));
+  for (SequenceRequest& request : requests) request.options.max_tokens = 60;
+  int64_t most = 0;
+  const std::vector<GenerateResult> results = RunTogether(*group.scheduler, requests, [&](int32_t, int32_t) {
+    most = std::max(most, group.scheduler->stats().running);
+    return true;
+  });
+  for (const GenerateResult& result : results) EXPECT_EQ(result.ids, results[0].ids);
+  EXPECT_EQ(most, 2);
 }
 
 }  // namespace

@@ -1,0 +1,260 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/align.h"
+#include "base/check.h"
+#include "decode/sequence_run.h"
+
+namespace nunspark {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at the engine's counters: taking them costs as much as a small step.
+constexpr std::chrono::milliseconds kStatsEvery{200};
+
+class SchedulerImpl : public Scheduler {
+ public:
+  explicit SchedulerImpl(SchedulerTarget target)
+      : target_(std::move(target)),
+        group_target_(Adjusted(target_.target(stop_))),
+        group_(group_target_, Callbacks()),
+        engine_stats_(target_.engine_stats()) {
+    for (int32_t tag = group_target_.max_sequences - 1; tag >= 0; --tag) free_tags_.push_back(tag);
+    running_.resize(free_tags_.size());
+    thread_ = std::thread([this] { Run(); });
+  }
+
+  ~SchedulerImpl() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      stop_.store(true, std::memory_order_relaxed);
+    }
+    wake_.notify_one();
+    thread_.join();
+    target_.on_close();
+  }
+
+  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks) override {
+    CHECK(callbacks.on_end != nullptr);
+    RETURN_IF_ERROR(Check(request));
+    {
+      const std::lock_guard lock(mutex_);
+      if (static_cast<int64_t>(waiting_.size()) >= target_.options.queue) {
+        return ResourceExhaustedError(
+            fmt::format("{} requests wait already, as many as the queue takes; try again later", waiting_.size()));
+      }
+      waiting_.push_back({.id = ++last_id_, .request = std::move(request), .callbacks = std::move(callbacks)});
+      counts_.waiting = std::ssize(waiting_);
+      wake_.notify_one();
+      return last_id_;
+    }
+  }
+
+  void Cancel(uint64_t id) override {
+    const std::lock_guard lock(mutex_);
+    cancelled_.push_back(id);
+    wake_.notify_one();
+  }
+
+  SchedulerStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  EngineStats engine_stats() const override {
+    const std::lock_guard lock(mutex_);
+    return engine_stats_;
+  }
+
+ private:
+  struct Request {
+    uint64_t id = 0;
+    SequenceRequest request;
+    RequestCallbacks callbacks;
+  };
+  // One that has joined the group.
+  struct Running {
+    uint64_t id = 0;  // 0: none
+    int64_t positions = 0;
+    RequestCallbacks callbacks;
+  };
+
+  GroupTarget Adjusted(GroupTarget target) const {
+    target.step_target_s = target_.options.step_target_s;
+    return target;
+  }
+
+  static int64_t PositionsOf(const SequenceRequest& request) {
+    return AlignUp(std::ssize(request.prompt) + request.options.max_tokens, kKvBlockPositions);
+  }
+
+  Status Check(const SequenceRequest& request) const {
+    RETURN_IF_ERROR(CheckGenerateOptions(request.options, target_.vocab_size));
+    RETURN_IF_ERROR(CheckTokens(request.prompt, target_.vocab_size));
+    return CheckContext(std::ssize(request.prompt), request.options.max_tokens, group_target_.context);
+  }
+
+  GroupCallbacks Callbacks() {
+    return {.on_token =
+                [this](int32_t tag, const GeneratedToken& token) {
+                  ++tokens_;
+                  const RequestCallbacks& callbacks = running_[static_cast<size_t>(tag)].callbacks;
+                  return !callbacks.on_token || callbacks.on_token(token);
+                },
+            .on_prompt =
+                [this](int32_t tag, int64_t done, int64_t total) {
+                  const RequestCallbacks& callbacks = running_[static_cast<size_t>(tag)].callbacks;
+                  return !callbacks.on_prompt || callbacks.on_prompt(done, total);
+                },
+            .on_end =
+                [this](int32_t tag, Result<GenerateResult> result) {
+                  Running ended = std::exchange(running_[static_cast<size_t>(tag)], {});
+                  free_tags_.push_back(tag);
+                  positions_ -= ended.positions;
+                  ended.callbacks.on_end(std::move(result));
+                }};
+  }
+
+  void Run() {
+    while (true) {
+      std::vector<uint64_t> cancelled;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return stopping_ || !cancelled_.empty() || !waiting_.empty() || !group_.empty(); });
+        if (stopping_) break;
+        cancelled.swap(cancelled_);
+      }
+      for (const uint64_t id : cancelled) CancelNow(id);
+      Admit();
+      if (!group_.empty()) Step();
+    }
+    group_.EndAll(Status());
+    std::deque<Request> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting.swap(waiting_);
+    }
+    for (Request& request : waiting) EndUnstarted(request);
+  }
+
+  void Step() {
+    Status status = group_.Step();
+    if (status.code() == StatusCode::kCancelled) return;
+    if (status.ok()) status = target_.after_step();
+    if (!status.ok()) group_.EndAll(status);
+    const bool look = group_.empty() || Clock::now() - looked_ >= kStatsEvery;
+    EngineStats engine = look ? target_.engine_stats() : EngineStats{};
+    const std::lock_guard lock(mutex_);
+    ++counts_.steps;
+    counts_.tokens = tokens_;
+    counts_.running = group_.size();
+    if (!look) return;
+    engine_stats_ = std::move(engine);
+    looked_ = Clock::now();
+  }
+
+  // Requests in their order, as long as there is a place and room for all that each may become.
+  void Admit() {
+    while (true) {
+      Request next;
+      {
+        const std::lock_guard lock(mutex_);
+        if (waiting_.empty() || free_tags_.empty()) break;
+        const int64_t positions = PositionsOf(waiting_.front().request);
+        if (!group_.empty() && positions_ + positions > target_.kv_tokens) break;
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
+        counts_.waiting = std::ssize(waiting_);
+      }
+      const int32_t tag = free_tags_.back();
+      const Status joined = group_.Join(tag, next.request);
+      if (!joined.ok()) {
+        next.callbacks.on_end(joined);
+        continue;
+      }
+      free_tags_.pop_back();
+      const int64_t positions = PositionsOf(next.request);
+      positions_ += positions;
+      running_[static_cast<size_t>(tag)] = {
+          .id = next.id, .positions = positions, .callbacks = std::move(next.callbacks)};
+    }
+    const std::lock_guard lock(mutex_);
+    counts_.running = group_.size();
+  }
+
+  void CancelNow(uint64_t id) {
+    for (size_t tag = 0; tag < running_.size(); ++tag) {
+      if (running_[tag].id == id) return group_.Leave(static_cast<int32_t>(tag));
+    }
+    Request found;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at =
+          std::find_if(waiting_.begin(), waiting_.end(), [id](const Request& request) { return request.id == id; });
+      if (at == waiting_.end()) return;
+      found = std::move(*at);
+      waiting_.erase(at);
+      counts_.waiting = std::ssize(waiting_);
+    }
+    EndUnstarted(found);
+  }
+
+  static void EndUnstarted(Request& request) {
+    GenerateResult result;
+    result.finish_reason = FinishReason::kCancelled;
+    result.prompt_tokens = std::ssize(request.request.prompt);
+    request.callbacks.on_end(std::move(result));
+  }
+
+  const SchedulerTarget target_;
+  std::atomic<bool> stop_{false};  // ends a step between layers
+  const GroupTarget group_target_;
+
+  // Of the thread.
+  SequenceGroup group_;
+  std::vector<Running> running_;  // [tag]
+  std::vector<int32_t> free_tags_;
+  int64_t positions_ = 0;  // of all that run
+  int64_t tokens_ = 0;
+  Clock::time_point looked_{};
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Request> waiting_;
+  std::vector<uint64_t> cancelled_;
+  uint64_t last_id_ = 0;
+  bool stopping_ = false;
+  SchedulerStats counts_;
+  EngineStats engine_stats_;
+
+  std::thread thread_;
+};
+
+}  // namespace
+
+Status CheckSchedulerOptions(const SchedulerOptions& options) {
+  if (options.queue < 1) {
+    return InvalidArgumentError(fmt::format("the queue must take at least 1 request, found {}", options.queue));
+  }
+  if (options.step_target_s >= 0) return Status();
+  return InvalidArgumentError(fmt::format("a step's target must not be negative, found {} s", options.step_target_s));
+}
+
+std::unique_ptr<Scheduler> MakeScheduler(SchedulerTarget target) {
+  return std::make_unique<SchedulerImpl>(std::move(target));
+}
+
+}  // namespace nunspark
