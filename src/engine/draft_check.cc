@@ -9,10 +9,6 @@
 namespace nunspark {
 
 Status CheckDraftModel(const ModelFilesImpl& draft, const ModelFilesImpl& target) {
-  if (IsDrafter(*draft.layout().spec)) {
-    return UnsupportedError(fmt::format("{}: a model of type {} does not draft for {}", draft.folder(),
-                                        draft.model_type(), target.model_type()));
-  }
   const text::Tokenizer* const of_draft = draft.tokenizer();
   const text::Tokenizer* const of_target = target.tokenizer();
   if (of_draft == nullptr || of_target == nullptr) {

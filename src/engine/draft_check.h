@@ -9,7 +9,7 @@ namespace nunspark {
 
 // A draft model's tokens have to be the target's: the same text for every id that both have. Vocabularies may differ in
 // padding. Models without tokenizers need vocabularies of one size. Errors: kInvalidArgument with the first token that
-// differs; kUnsupported for a model that cannot run alone.
+// differs. REQUIRES: a model that runs alone.
 Status CheckDraftModel(const ModelFilesImpl& draft, const ModelFilesImpl& target);
 
 }  // namespace nunspark

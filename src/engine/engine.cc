@@ -129,7 +129,8 @@ class EngineImpl : public Engine {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExpertTraceWriter> trace_;
   ModelRuntime target_;
-  ModelRuntime draft_;  // empty unless a model drafts
+  ModelRuntime draft_;        // empty unless a model drafts
+  HiddenDraft hidden_draft_;  // empty unless an EAGLE head or an assistant does
   std::unique_ptr<Drafter> drafter_;
   bool in_use_ = false;
 };
@@ -249,9 +250,15 @@ Status EngineImpl::StartDrafter() {
     drafter_ = std::make_unique<NgramDrafter>(ngram, options_.max_sequences);
     return Status();
   }
+  const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
+  if (plan_.hidden_draft != nullptr) {
+    ASSIGN_OR_RETURN(hidden_draft_, StartHiddenDraft(*plan_.hidden_draft, files_.layout(), *target_.cache, *pool_, io,
+                                                     options_.numerics));
+    drafter_ = std::make_unique<HiddenDrafter>(*hidden_draft_.network);
+    return Status();
+  }
   if (plan_.draft == nullptr) return Status();
   const DraftModelPlan& draft = *plan_.draft;
-  const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
   ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(draft.model.index.paths(), io));
   PieceCacheOptions cache = CacheOptionsOf(options_);
   cache.give_back = false;

@@ -121,11 +121,12 @@ int64_t ModelScratchBytes(const ModelLayout& layout, const ModelPlan& plan, Nume
 }
 
 // Everything of a draft model stays in memory: streaming it would cost what drafts are to save.
-Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(const ModelFilesImpl& target, const EngineOptions& options,
+Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(std::unique_ptr<ModelFilesImpl> files,
+                                                           const ModelFilesImpl& target, const EngineOptions& options,
                                                            const TreeShape& shape, int threads) {
+  RETURN_IF_ERROR(CheckDraftModel(*files, target));
   auto draft = std::make_unique<DraftModelPlan>();
-  ASSIGN_OR_RETURN(draft->files, ModelFilesImpl::OpenFolder(options.drafter.draft_model));
-  RETURN_IF_ERROR(CheckDraftModel(*draft->files, target));
+  draft->files = std::move(files);
   const ModelLayout& layout = draft->files->layout();
   draft->context = options.context + shape.depth();
   if (draft->files->max_context() > 0) draft->context = std::min(draft->context, draft->files->max_context());
@@ -146,6 +147,26 @@ Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(const ModelFilesImpl&
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, SystemMemory{}));
   draft->bytes = plan.memory.total_bytes;
   return draft;
+}
+
+Status PlanEagle(const ModelFilesImpl& files, const EngineOptions& options, EnginePlan& plan) {
+  ASSIGN_OR_RETURN(DrafterFiles eagle, OpenEagleFolder(options.drafter.eagle_dir, files.layout().hparams));
+  plan.hidden_draft = std::make_unique<HiddenDraftPlan>(
+      PlanHiddenDraft(std::move(eagle), plan.draft_shape, options.max_sequences, plan.threads, options.numerics));
+  return Status();
+}
+
+// A model that runs alone, or one that drafts for others.
+Status PlanDraftModel(const ModelFilesImpl& files, const EngineOptions& options, EnginePlan& plan) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelFilesImpl> draft, ModelFilesImpl::OpenFolder(options.drafter.draft_model));
+  if (!IsDrafter(*draft->layout().spec)) {
+    ASSIGN_OR_RETURN(plan.draft, MakeDraftModelPlan(std::move(draft), files, options, plan.draft_shape, plan.threads));
+    return Status();
+  }
+  ASSIGN_OR_RETURN(DrafterFiles assistant, OpenAssistant(options.drafter.draft_model, files.layout().hparams));
+  plan.hidden_draft = std::make_unique<HiddenDraftPlan>(
+      PlanHiddenDraft(std::move(assistant), plan.draft_shape, options.max_sequences, plan.threads, options.numerics));
+  return Status();
 }
 
 }  // namespace
@@ -174,10 +195,14 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
                std::min<int64_t>(SequenceGroup::PlanRows(needs),
                                  std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
   plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs);
-  if (!options.drafter.draft_model.empty() && options.drafter.eagle_dir.empty()) {
-    Result<std::unique_ptr<DraftModelPlan>> draft = MakeDraftModelPlan(files, options, plan.draft_shape, plan.threads);
-    if (!draft.ok()) return draft.status().WithContext("--draft-model");
-    plan.draft = std::move(draft).value();
+  if (!options.drafter.eagle_dir.empty()) {
+    if (const Status planned = PlanEagle(files, options, plan); !planned.ok()) {
+      return planned.WithContext("--eagle-drafter");
+    }
+  } else if (!options.drafter.draft_model.empty()) {
+    if (const Status planned = PlanDraftModel(files, options, plan); !planned.ok()) {
+      return planned.WithContext("--draft-model");
+    }
   }
 
   MemoryRequest request;
@@ -186,7 +211,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
   request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
-  request.drafter_bytes = plan.draft != nullptr ? plan.draft->bytes : 0;
+  if (plan.draft != nullptr) request.drafter_bytes = plan.draft->bytes;
+  if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->bytes;
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;
 }

@@ -9,6 +9,7 @@
 
 #include "decode/draft.h"
 
+#include "engine/hidden_draft.h"
 #include "engine/model_files.h"
 #include "kv/kv_cache.h"
 #include "nunspark/options.h"
@@ -38,8 +39,10 @@ struct DraftModelPlan {
 
 struct EnginePlan : ModelPlan {
   TreeShape draft_shape = TreeShape::Chain(0);
-  std::unique_ptr<DraftModelPlan> draft;  // nullptr: none
-  int64_t kv_tokens = 0;                  // of all sequences together
+  // What drafts; at most one of them.
+  std::unique_ptr<DraftModelPlan> draft;
+  std::unique_ptr<HiddenDraftPlan> hidden_draft;
+  int64_t kv_tokens = 0;  // of all sequences together
 };
 
 // Opens what drafts, too. Errors: kInvalidArgument for options out of range, and for a draft model that cannot draft

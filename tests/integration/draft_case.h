@@ -1,4 +1,4 @@
-// A recorded case of tests/data/draft: a target, its drafter, and the drafter's network over both.
+// A recorded case of tests/data/drafts: a target, its drafter, and the drafter's network over both.
 #ifndef NUNSPARK_TESTS_INTEGRATION_DRAFT_CASE_H_
 #define NUNSPARK_TESTS_INTEGRATION_DRAFT_CASE_H_
 

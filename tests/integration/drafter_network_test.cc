@@ -1,4 +1,4 @@
-// Drafters that work on the target's hidden state, against recorded steps (tests/data/draft and the full set).
+// Drafters that work on the target's hidden state, against recorded steps (tests/data/drafts and the full set).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,7 +65,7 @@ void CheckSteps(const std::string& folder) {
 }
 
 TEST(DraftNetwork, StepsAsTheReferenceDoes) {
-  for (const char* name : kCompactDraftCases) CheckSteps(DataPath(std::string("draft/") + name));
+  for (const char* name : kCompactDraftCases) CheckSteps(DataPath(std::string("drafts/") + name));
 }
 
 TEST(DraftNetwork, StepsAsTheReferenceDoesOnTheFullSet) {
@@ -79,8 +79,8 @@ TEST(DraftNetwork, RowsOfAStepEqualThoseRunAlone) {
   constexpr int32_t kRows = 11;
   for (const char* name : kCompactDraftCases) {
     SCOPED_TRACE(name);
-    DraftCase together(DataPath(std::string("draft/") + name), kRows, 3);
-    DraftCase alone(DataPath(std::string("draft/") + name), 1, 1);
+    DraftCase together(DataPath(std::string("drafts/") + name), kRows, 3);
+    DraftCase alone(DataPath(std::string("drafts/") + name), 1, 1);
     const size_t dim = static_cast<size_t>(together.network().hidden_dim());
     const size_t vocab = static_cast<size_t>(together.network().vocab_size());
     const std::vector<float> all = ReadF32(together.golden(), "target_hidden");
@@ -114,7 +114,7 @@ TEST(DraftNetwork, RowsOfAStepEqualThoseRunAlone) {
 // Codes of a pack lie in another order than those of a checkpoint.
 TEST(DraftNetwork, AQuantisedAssistantGivesTheSameFromEitherLayout) {
   const TempFolder temp;
-  const std::string folder = DataPath("draft/gemma4_assistant");
+  const std::string folder = DataPath("drafts/gemma4_assistant");
   std::vector<std::vector<float>> logits;
   for (const std::string layout : {"rows", "lanes"}) {
     const std::string pack = temp.path() + "/" + layout;
@@ -143,8 +143,8 @@ TEST(DraftNetwork, AQuantisedAssistantGivesTheSameFromEitherLayout) {
 class DrafterFilesTest : public testing::Test {
  protected:
   void SetUp() override {
-    target_ = ModelFilesImpl::OpenFolder(DataPath("draft/eagle/target")).value();
-    fs::copy(DataPath("draft/eagle/eagle"), folder());
+    target_ = ModelFilesImpl::OpenFolder(DataPath("drafts/eagle/target")).value();
+    fs::copy(DataPath("drafts/eagle/eagle"), folder());
   }
 
   std::string folder() const { return temp_.path() + "/drafter"; }
@@ -227,16 +227,16 @@ TEST_F(DrafterFilesTest, RefusesWhatIsNoEagleHeadForThisTargetAndSaysWhy) {
 }
 
 TEST_F(DrafterFilesTest, RefusesAnAssistantOfAnotherTarget) {
-  const std::string assistant = DataPath("draft/gemma4_assistant/assistant");
+  const std::string assistant = DataPath("drafts/gemma4_assistant/assistant");
   // As wide, with as many tokens, and without sliding layers.
   const Result<DrafterFiles> refused = OpenAssistant(assistant, target_->layout().hparams);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("sliding"));
-  const Result<DrafterFiles> plain = OpenAssistant(DataPath("draft/eagle/target"), target_->layout().hparams);
+  const Result<DrafterFiles> plain = OpenAssistant(DataPath("drafts/eagle/target"), target_->layout().hparams);
   ASSERT_FALSE(plain.ok());
   EXPECT_THAT(plain.status().message(), AllOf(HasSubstr("drafts for others"), HasSubstr("llama")));
 
-  const auto own = ModelFilesImpl::OpenFolder(DataPath("draft/gemma4_assistant/target")).value();
+  const auto own = ModelFilesImpl::OpenFolder(DataPath("drafts/gemma4_assistant/target")).value();
   for (auto& [change, word] : std::vector<std::pair<std::function<void(HParams&)>, std::string>>{
            {[](HParams& h) { h.model_dim = 128; }, "backbone_hidden_size: expected 128"},
            {[](HParams& h) { h.vocab_size = 400; }, "vocab_size: expected 400"},
@@ -256,8 +256,8 @@ TEST_F(DrafterFilesTest, RefusesAnAssistantOfAnotherTarget) {
 
 TEST_F(DrafterFilesTest, RefusesAnOrderOfTokensThatIsNone) {
   const std::string copy = temp_.path() + "/assistant";
-  fs::copy(DataPath("draft/gemma4_assistant/assistant"), copy);
-  const auto target = ModelFilesImpl::OpenFolder(DataPath("draft/gemma4_assistant/target")).value();
+  fs::copy(DataPath("drafts/gemma4_assistant/assistant"), copy);
+  const auto target = ModelFilesImpl::OpenFolder(DataPath("drafts/gemma4_assistant/target")).value();
   const DrafterFiles files = OpenAssistant(copy, target->layout().hparams).value();
   const TensorInfo order = *files.checkpoint.tensors.Find("masked_embedding.token_ordering");
   std::fstream file(copy + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
