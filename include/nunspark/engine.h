@@ -64,8 +64,12 @@ class ModelFiles {
     virtual ~TextStream() = default;
     virtual std::string Push(int32_t token) = 0;
     virtual std::string Finish() = 0;
+    // Whether a stop string has come: then nothing more does.
+    virtual bool stopped() const = 0;
   };
-  virtual Result<std::unique_ptr<TextStream>> NewTextStream() const = 0;
+  // `stops`: strings that end the text. The text before the first is delivered, it itself is not, and what could still
+  // become one is held back.
+  virtual Result<std::unique_ptr<TextStream>> NewTextStream(std::vector<std::string> stops = {}) const = 0;
 
  private:
   friend class ModelFilesImpl;  // the only implementation: the engine reaches into it

@@ -50,6 +50,8 @@ struct PromptFlags {
   std::string ids;
   std::string ids_file;
   bool text_given = false;
+
+  bool given() const { return text_given || !file.empty() || !ids.empty() || !ids_file.empty(); }
 };
 
 void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,56 +24,41 @@ Status WriteLine(std::string text) {
   return IoError("standard output cannot be written to any more");
 }
 
-// Lines as they are read, cut at kMaxLineBytes.
-class LineBuffer {
- public:
-  explicit LineBuffer(const std::function<std::string(std::string_view)>& answer) : answer_(answer) {}
+}  // namespace
 
-  Status Add(std::string_view bytes) {
+Status ReadLines(int fd, const std::string& what, const LineCallback& on_line) {
+  std::string line;
+  bool too_long = false;
+  const auto finish = [&] {
+    const std::string_view trimmed = AsciiTrim(line);
+    const Status status = too_long || !trimmed.empty() ? on_line(trimmed, too_long) : Status();
+    line.clear();
+    too_long = false;
+    return status;
+  };
+  std::vector<char> buffer(1 << 16);
+  while (!Interrupted()) {
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return IoError(fmt::format("{} cannot be read: {}", what, std::strerror(errno)));
+    if (count == 0) return finish();
+    std::string_view bytes(buffer.data(), static_cast<size_t>(count));
     while (!bytes.empty()) {
       const size_t end = bytes.find('\n');
       const std::string_view part = bytes.substr(0, end);
-      too_long_ |= line_.size() + part.size() > kMaxLineBytes;
-      if (!too_long_) line_ += part;
-      if (end == std::string_view::npos) return Status();
+      too_long |= line.size() + part.size() > kMaxLineBytes;
+      if (!too_long) line += part;
+      if (end == std::string_view::npos) break;
       bytes.remove_prefix(end + 1);
-      RETURN_IF_ERROR(Finish());
+      RETURN_IF_ERROR(finish());
     }
-    return Status();
-  }
-
-  Status Finish() {
-    const std::string_view line = AsciiTrim(line_);
-    Status status;
-    if (too_long_) {
-      status = WriteLine(kTooLong);
-    } else if (!line.empty()) {
-      status = WriteLine(answer_(line));
-    }
-    line_.clear();
-    too_long_ = false;
-    return status;
-  }
-
- private:
-  const std::function<std::string(std::string_view)>& answer_;
-  std::string line_;
-  bool too_long_ = false;
-};
-
-}  // namespace
-
-Status LoopOverLines(const std::function<std::string(std::string_view)>& answer) {
-  LineBuffer lines(answer);
-  char bytes[1 << 16];
-  while (!Interrupted()) {
-    const ssize_t count = read(STDIN_FILENO, bytes, sizeof(bytes));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return IoError(fmt::format("standard input cannot be read: {}", std::strerror(errno)));
-    if (count == 0) return lines.Finish();
-    RETURN_IF_ERROR(lines.Add({bytes, static_cast<size_t>(count)}));
   }
   return CancelledError("stopped");
+}
+
+Status LoopOverLines(const std::function<std::string(std::string_view)>& answer) {
+  return ReadLines(STDIN_FILENO, "standard input",
+                   [&](std::string_view line, bool too_long) { return WriteLine(too_long ? kTooLong : answer(line)); });
 }
 
 }  // namespace nunspark::cli

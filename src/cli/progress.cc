@@ -23,6 +23,15 @@ std::string TimeText(double seconds) {
   return fmt::format("{}:{:02} h", s / 3600, s / 60 % 60);
 }
 
+std::string RateText(ProgressUnit unit, double rate) {
+  switch (unit) {
+    case ProgressUnit::kBytes: return FormatSize(static_cast<int64_t>(rate)) + "/s";
+    case ProgressUnit::kTokens: return fmt::format("{:.1f} tok/s", rate);
+    case ProgressUnit::kPrompts: return fmt::format("{:.2g}/s", rate);
+  }
+  return "";
+}
+
 }  // namespace
 
 Progress::Progress(std::string label, ProgressUnit unit)
@@ -36,8 +45,7 @@ void Progress::Update(int64_t done, int64_t total) {
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const double rate = static_cast<double>(done) / seconds;
-  const std::string rate_text =
-      unit_ == ProgressUnit::kBytes ? FormatSize(static_cast<int64_t>(rate)) + "/s" : fmt::format("{:.1f} tok/s", rate);
+  const std::string rate_text = RateText(unit_, rate);
   const std::string left = done > 0 ? TimeText(seconds * (1 - share) / std::max(share, 1e-9)) : "?";
   const int filled = static_cast<int>(share * kBarWidth);
   std::fputs(fmt::format("\r\x1b[K{} [{:=<{}}{:<{}}] {:3.0f} %  {}  {} left", label_, "", filled, "",

@@ -8,7 +8,7 @@
 
 namespace nunspark::cli {
 
-enum class ProgressUnit { kBytes, kTokens };
+enum class ProgressUnit { kBytes, kTokens, kPrompts };
 
 class Progress {
  public:

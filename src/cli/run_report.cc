@@ -1,6 +1,7 @@
 #include "cli/run_report.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -89,14 +90,8 @@ Figures Compute(const RunReport& r) {
   return f;
 }
 
-std::string FinishName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kCancelled: return "cancelled";
-  }
-  return "";
-}
+// Tokens per pass of the target.
+double Multiplier(const DraftStats& d) { return Ratio(static_cast<double>(d.tokens), static_cast<double>(d.passes)); }
 
 std::string Gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
@@ -163,7 +158,62 @@ Json::Object HugeJson(const PageUse& use) {
   return {{"bytes", use.huge_bytes}, {"resident_bytes", use.resident_bytes}, {"share", HugeShare(use)}};
 }
 
+// The original's lines for a drafter (contract 1.2), and ours.
+void AddDraftLines(const RunReport& r, const Figures& f,
+                   const std::function<void(std::string_view, std::string)>& line) {
+  const DraftStats& d = r.result.drafts;
+  const DrafterOptions& options = r.drafter;
+  const double m = Multiplier(d);
+  line("draft model", options.ngram ? "None" : !options.eagle_dir.empty() ? options.eagle_dir : options.draft_model);
+  line("draft tokens / sweep", std::to_string(options.tokens));
+  line("accept-top-k",
+       fmt::format("{}  ({})", options.accept_top_k, options.accept_top_k > 1 ? "fast mode" : "lossless"));
+  line("deviation rate",
+       fmt::format("{:.3f}  (off-path {}/{} accepted)",
+                   Ratio(static_cast<double>(d.off_path), static_cast<double>(d.accepted)), d.off_path, d.accepted));
+  line("target passes (sweeps)", std::to_string(d.passes));
+  line("acceptance multiplier", fmt::format("{:.2f}  (tokens {} / passes {})", m, d.tokens, d.passes));
+  line("effective speed", fmt::format("{:.2f} tok/s (vs ~{:.2f} tok/s naive-stream equivalent)", f.tokens_per_s,
+                                      Ratio(f.tokens_per_s, m)));
+  line("drafted", fmt::format("{} tokens, {} accepted; {} to {} a pass, {} passes without", d.proposed, d.accepted,
+                              d.shortest, d.longest, d.plain_passes));
+  line("near ties", fmt::format("{} of {} rows", d.near_tie_rows, d.passes + d.proposed));
+}
+
+Json DraftJson(const RunReport& r) {
+  const DraftStats& d = r.result.drafts;
+  return Json::Object{{"passes", d.passes},         {"tokens", d.tokens},     {"proposed", d.proposed},
+                      {"accepted", d.accepted},     {"off_path", d.off_path}, {"near_tie_rows", d.near_tie_rows},
+                      {"shortest", d.shortest},     {"longest", d.longest},   {"plain_passes", d.plain_passes},
+                      {"multiplier", Multiplier(d)}};
+}
+
+Json LogprobsJson(const GenerateResult& result) {
+  Json::Array tokens;
+  const size_t best = result.ids.empty() ? 0 : result.best_logprobs.size() / result.ids.size();
+  for (size_t i = 0; i < result.logprobs.size(); ++i) {
+    Json::Array others;
+    for (size_t n = i * best; n < (i + 1) * best; ++n) {
+      const TokenLogprob& other = result.best_logprobs[n];
+      others.push_back(Json::Object{{"id", int64_t{other.token}}, {"logprob", static_cast<double>(other.logprob)}});
+    }
+    tokens.push_back(Json::Object{{"id", int64_t{result.ids[i]}},
+                                  {"logprob", static_cast<double>(result.logprobs[i])},
+                                  {"best", std::move(others)}});
+  }
+  return tokens;
+}
+
 }  // namespace
+
+std::string FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "";
+}
 
 std::string ReportText(const RunReport& r) {
   const Figures f = Compute(r);
@@ -187,6 +237,7 @@ std::string ReportText(const RunReport& r) {
     line("lookahead issued", std::to_string(cache.expert_prefetch.issued));
     line("lookahead skip (core)", std::to_string(cache.lookahead_skipped));
   }
+  if (r.drafter.any()) AddDraftLines(r, f, line);
   // Ours.
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
                                     FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
@@ -266,6 +317,8 @@ std::string ReportJson(const RunReport& r) {
       {"isa", r.isa},
       {"threads", r.threads},
       {"numerics", r.numerics}});
+  if (r.drafter.any()) report.Set("drafts", DraftJson(r));
+  if (!result.logprobs.empty()) report.Set("logprobs", LogprobsJson(result));
   return WriteJson(report);
 }
 

@@ -33,6 +33,7 @@ struct RunReport {
   std::string budget_text;
   std::string kv_budget_text;
   int64_t kv_budget_bytes = 0;
+  DrafterOptions drafter{};
   bool prefetch = true;
   bool lookahead = false;  // asked for
   int64_t model_bytes = 0;
@@ -44,6 +45,9 @@ struct RunReport {
   IoChoice io_choice = IoChoice::kAuto;
   bool direct_io = true;
 };
+
+// "stop", "length", "cancelled".
+std::string FinishName(FinishReason reason);
 
 // Both end with what bound the run. The drive is probed for a moment, for comparison.
 std::string ReportText(const RunReport& report);

@@ -10,10 +10,14 @@
 
 #include "base/json.h"
 #include "base/size.h"
+#include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
+#include "cli/generate_batch.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "cli/prompt.h"
 #include "cli/run_report.h"
+#include "cli/sampling_flags.h"
 #include "cli/verbs.h"
 #include "io/file.h"
 #include "nunspark/engine.h"
@@ -27,30 +31,23 @@ constexpr int64_t kMaxPromptBytes = 64 << 20;
 struct Flags {
   std::string model;
   EngineFlags engine;
+  DrafterFlags drafter;
+  SamplingFlags sampling;
   PromptFlags prompt;
-  int64_t max_tokens = 32;
-  double temperature = 0;
-  int32_t top_k = 0;
-  double top_p = 1;
-  double min_p = 0;
-  std::string seed = "0";
-  bool ignore_eos = false;
+  std::string system;
   bool no_chat_template = false;
+  std::string batch, out;
+  int64_t parallel = 8;
   bool metrics = false;
   bool json = false;
-  std::string system;
+  std::string expert_trace;
   // Of the original, for features that are not built yet.
   std::string kv_budget = "1TB";
   int64_t kv_bits = 0;
   int64_t kv_group_size = 64;
-  std::string draft_model, eagle_drafter;
-  bool ngram_draft = false;
-  int64_t ngram_max = 3, num_draft_tokens = 16, accept_top_k = 1;
-  std::string expert_trace;
-  bool no_ngram_adaptive = false;
 };
 
-// Flags of the original. Those that cannot change anything here are taken in silence.
+// Flags of the original that are still to come.
 void AddOriginalFlags(CLI::App& verb, Flags& flags) {
   const char* const kGroup = "Of the original";
   verb.add_option("--kv-budget", flags.kv_budget, "resident KV before spilling to disk (spilling is not built yet)")
@@ -58,41 +55,14 @@ void AddOriginalFlags(CLI::App& verb, Flags& flags) {
       ->group(kGroup);
   verb.add_option("--kv-bits", flags.kv_bits, "quantised KV: not built yet")->group(kGroup);
   verb.add_option("--kv-group-size", flags.kv_group_size, "with --kv-bits")->group(kGroup);
-  verb.add_option("--draft-model", flags.draft_model, "not built yet")->group(kGroup);
-  verb.add_option("--eagle-drafter", flags.eagle_drafter, "not built yet")->group(kGroup);
-  verb.add_flag("--ngram-draft", flags.ngram_draft, "not built yet")->group(kGroup);
-  verb.add_option("--ngram-max", flags.ngram_max, "with --ngram-draft")->group(kGroup);
-  verb.add_flag("--no-ngram-adaptive", flags.no_ngram_adaptive, "with --ngram-draft")->group(kGroup);
-  verb.add_option("--num-draft-tokens", flags.num_draft_tokens, "with a drafter")->group(kGroup);
-  verb.add_option("--accept-top-k", flags.accept_top_k, "with a drafter; above 1 not built yet")->group(kGroup);
 }
 
 // Errors: what was asked for and is not there yet.
 Status CheckOriginalFlags(const Flags& flags) {
-  const bool drafter = !flags.draft_model.empty() || !flags.eagle_drafter.empty();
-  if (flags.ngram_draft && drafter) {
-    return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
-  }
-  const std::pair<bool, const char*> unbuilt[] = {{!flags.draft_model.empty(), "--draft-model"},
-                                                  {!flags.eagle_drafter.empty(), "--eagle-drafter"},
-                                                  {flags.ngram_draft, "--ngram-draft"},
-                                                  {flags.kv_bits != 0, "--kv-bits"},
-                                                  {flags.accept_top_k > 1, "--accept-top-k above 1"}};
-  for (const auto& [asked, name] : unbuilt) {
-    if (asked) return UnsupportedError(fmt::format("{} is not built yet; drop the flag", name));
-  }
+  if (flags.kv_bits != 0) return UnsupportedError("--kv-bits is not built yet; drop the flag");
   const Result<int64_t> kv_budget = ParseSize(flags.kv_budget);
   if (!kv_budget.ok()) return kv_budget.status().WithContext("--kv-budget");
   return Status();
-}
-
-// The whole 64-bit range and nothing beyond it.
-Result<uint64_t> ParseSeed(const std::string& text) {
-  uint64_t seed = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && end == text.data() + text.size()) return seed;
-  return InvalidArgumentError(
-      fmt::format("--seed must be from 0 to {}, found '{}'", std::numeric_limits<uint64_t>::max(), text));
 }
 
 Result<std::string> ReadPromptText(const Flags& flags) {
@@ -117,20 +87,11 @@ Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& fil
   const bool ids_given = !flags.prompt.ids.empty() || !flags.prompt.ids_file.empty();
   if (ids_given && !flags.prompt.text_given && flags.prompt.file.empty()) return ReadPromptIds(flags.prompt);
   ASSIGN_OR_RETURN(std::string text, ReadPromptText(flags));
-  if (!flags.no_chat_template) {
-    Json::Array messages;
-    if (!flags.system.empty()) messages.push_back(Json::Object{{"role", "system"}, {"content", flags.system}});
-    messages.push_back(Json::Object{{"role", "user"}, {"content", text}});
-    const Json context(Json::Object{
-        {"messages", std::move(messages)}, {"tools", Json()}, {"documents", Json()}, {"add_generation_prompt", true}});
-    const Result<std::string> formatted = files.FormatChat(WriteJson(context));
-    if (formatted.ok()) return files.Encode(*formatted);
-    if (formatted.status().code() != StatusCode::kNotFound) {
-      std::fprintf(stderr, "Note: the chat template cannot be applied, the prompt is used as it is (%s)\n",
-                   formatted.status().message().c_str());
-    }
-  }
-  return files.EncodeWithSpecials(text);
+  if (flags.no_chat_template) return files.EncodeWithSpecials(text);
+  Json::Array messages;
+  if (!flags.system.empty()) messages.push_back(Message("system", flags.system));
+  messages.push_back(Message("user", std::move(text)));
+  return ChatPrompt(files, std::move(messages));
 }
 
 // Writes text as it is decoded; without a tokenizer, the ids.
@@ -138,9 +99,10 @@ class Output {
  public:
   explicit Output(bool quiet) : quiet_(quiet) {}
 
-  Status Open(const ModelFiles& files) {
-    if (!files.has_tokenizer()) return Status();
-    ASSIGN_OR_RETURN(stream_, files.NewTextStream());
+  // Errors: kInvalidArgument for stop strings without a tokenizer.
+  Status Open(const ModelFiles& files, const std::vector<std::string>& stops) {
+    if (!files.has_tokenizer() && stops.empty()) return Status();
+    ASSIGN_OR_RETURN(stream_, files.NewTextStream(stops));
     return Status();
   }
 
@@ -156,6 +118,7 @@ class Output {
   }
 
   bool failed() const { return failed_; }
+  bool stopped() const { return stream_ != nullptr && stream_->stopped(); }
   const std::string& text() const { return text_; }
 
  private:
@@ -172,27 +135,36 @@ class Output {
   std::unique_ptr<ModelFiles::TextStream> stream_;
 };
 
+Result<int> RunPrompts(const Flags& flags, const ModelFiles& files, EngineOptions options, TextOptions text) {
+  if (flags.prompt.given() || flags.json || flags.metrics) {
+    return InvalidArgumentError(
+        "--batch takes its prompts from the file and tells their figures at the end; drop --prompt, "
+        "--prompt-ids, --json and --metrics");
+  }
+  return RunBatch(files, std::move(options),
+                  {.file = flags.batch,
+                   .out = flags.out,
+                   .parallel = flags.parallel,
+                   .system = flags.system,
+                   .chat_template = !flags.no_chat_template,
+                   .defaults = std::move(text)});
+}
+
 Result<int> Run(const Flags& flags) {
   RETURN_IF_ERROR(CheckOriginalFlags(flags));
   ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(flags.engine));
-  if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
-    return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
-  }
-  ASSIGN_OR_RETURN(const uint64_t seed, ParseSeed(flags.seed));
-  const GenerateOptions options{.max_tokens = static_cast<int32_t>(flags.max_tokens),
-                                .sampling = {.temperature = flags.temperature,
-                                             .top_k = flags.top_k,
-                                             .top_p = flags.top_p,
-                                             .min_p = flags.min_p,
-                                             .seed = seed},
-                                .ignore_eos = flags.ignore_eos};
+  ASSIGN_OR_RETURN(engine_options.drafter, MakeDrafterOptions(flags.drafter));
+  engine_options.expert_trace = flags.expert_trace;
+  ASSIGN_OR_RETURN(TextOptions text, MakeTextOptions(flags.sampling));
+  const GenerateOptions& options = text.generate;
 
   RunClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
+  if (!flags.batch.empty()) return RunPrompts(flags, *files, std::move(engine_options), std::move(text));
+  if (!flags.out.empty()) return InvalidArgumentError("--out goes with --batch; redirect standard output instead");
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
   // The last token is not processed, so it needs no position.
-  engine_options.context = static_cast<int64_t>(prompt.size()) + flags.max_tokens - 1;
-  engine_options.expert_trace = flags.expert_trace;
+  engine_options.context = std::ssize(prompt) + options.max_tokens - 1;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const int64_t kv_budget, ParseSize(flags.kv_budget));
   if (engine->plan().kv > kv_budget) {
@@ -205,7 +177,7 @@ Result<int> Run(const Flags& flags) {
   clock.Loaded();
 
   Output output(flags.json);
-  RETURN_IF_ERROR(output.Open(*files));
+  RETURN_IF_ERROR(output.Open(*files, text.stops));
   Progress progress("prompt", ProgressUnit::kTokens);
   const InterruptsSession interrupts(*session);
   const std::vector<int32_t>& stop_ids = files->stop_ids();
@@ -213,8 +185,8 @@ Result<int> Run(const Flags& flags) {
       prompt, options,
       [&](int32_t token) {
         progress.Clear();
-        output.Token(token, !flags.ignore_eos && std::binary_search(stop_ids.begin(), stop_ids.end(), token));
-        return !output.failed();
+        output.Token(token, !options.ignore_eos && std::binary_search(stop_ids.begin(), stop_ids.end(), token));
+        return !output.failed() && !output.stopped();
       },
       [&](int64_t done, int64_t total) {
         progress.Update(done, total);
@@ -226,6 +198,7 @@ Result<int> Run(const Flags& flags) {
     return result.status();
   }
   output.Finish();
+  if (output.stopped()) result->finish_reason = FinishReason::kStop;
   if (output.failed()) return IoError("standard output cannot be written to any more");
 
   const RunReport report{.result = *result,
@@ -238,6 +211,7 @@ Result<int> Run(const Flags& flags) {
                          .budget_text = flags.engine.budget,
                          .kv_budget_text = flags.kv_budget,
                          .kv_budget_bytes = kv_budget,
+                         .drafter = engine_options.drafter,
                          .prefetch = !flags.engine.no_prefetch,
                          .lookahead = flags.engine.lookahead,
                          .model_bytes = files->weight_bytes(),
@@ -269,19 +243,20 @@ void AddGenerate(CLI::App& app, Action* action) {
   verb->add_option("--system", flags->system, "system message before the prompt");
   AddPromptIdFlags(*verb, flags->prompt);
   verb->add_flag("--no-chat-template", flags->no_chat_template, "encode the text as it is");
-  verb->add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")->capture_default_str();
-  verb->add_option("--temp", flags->temperature, "temperature; 0 = always the most probable token")
-      ->capture_default_str();
-  verb->add_option("--top-k", flags->top_k, "sample among the k most probable; 0 = off")->capture_default_str();
-  verb->add_option("--top-p", flags->top_p, "sample among the most probable that reach p")->capture_default_str();
-  verb->add_option("--min-p", flags->min_p, "drop tokens less probable than this share of the best")
-      ->capture_default_str();
-  verb->add_option("--seed", flags->seed, "same seed, same text")->capture_default_str();
-  verb->add_flag("--ignore-eos", flags->ignore_eos, "do not stop at end tokens");
+  AddSamplingFlags(*verb, flags->sampling);
+  verb->add_option("--batch", flags->batch,
+                   "a file of prompts instead, a line of JSON each: {\"prompt\": \"..\", \"max_tokens\": 100}")
+      ->group("Many prompts");
+  verb->add_option("--out", flags->out, "with --batch: add the results to this file, and go on where it ends")
+      ->group("Many prompts");
+  verb->add_option("--parallel", flags->parallel, "with --batch: prompts at once")
+      ->capture_default_str()
+      ->group("Many prompts");
   verb->add_flag("--metrics", flags->metrics, "statistics after the text");
   verb->add_flag("--json", flags->json, "one JSON object at the end instead of text");
   verb->add_option("--expert-trace", flags->expert_trace,
                    "write which experts each layer chose to this file (for bench cache-sim and plan --trace)");
+  AddDrafterFlags(*verb, flags->drafter);
   AddEngineFlags(*verb, flags->engine);
   AddOriginalFlags(*verb, *flags);
   verb->footer(

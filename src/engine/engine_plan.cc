@@ -93,11 +93,8 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   return Status();
 }
 
-// Errors: kInvalidArgument for numbers that make no sense, and for drafters that exclude each other.
+// Errors: kInvalidArgument for numbers that make no sense.
 Result<TreeShape> DraftShape(const DrafterOptions& options) {
-  if (options.ngram && !(options.eagle_dir.empty() && options.draft_model.empty())) {
-    return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
-  }
   if (options.accept_top_k < 1) {
     return InvalidArgumentError(fmt::format("--accept-top-k must be at least 1, found {}", options.accept_top_k));
   }
@@ -195,7 +192,9 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
                std::min<int64_t>(SequenceGroup::PlanRows(needs),
                                  std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
   plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs);
-  if (!options.drafter.eagle_dir.empty()) {
+  if (options.drafter.ngram) {
+    // Goes before the others, and needs nothing.
+  } else if (!options.drafter.eagle_dir.empty()) {
     if (const Status planned = PlanEagle(files, options, plan); !planned.ok()) {
       return planned.WithContext("--eagle-drafter");
     }

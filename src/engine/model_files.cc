@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "decode/stop_strings.h"
 #include "engine/model_text.h"
 #include "formats/gguf_model.h"
 #include "text/chat/chat_format_lines.h"
@@ -19,12 +20,18 @@ constexpr std::string_view kEndTokens[] = {
 
 class TokenTextStream : public ModelFiles::TextStream {
  public:
-  explicit TokenTextStream(const text::Tokenizer& tokenizer) : decoder_(tokenizer, text::SkipSpecials::kYes) {}
-  std::string Push(int32_t token) override { return decoder_.Push(token); }
-  std::string Finish() override { return decoder_.Finish(); }
+  TokenTextStream(const text::Tokenizer& tokenizer, std::vector<std::string> stops)
+      : decoder_(tokenizer, text::SkipSpecials::kYes), stops_(std::move(stops)) {}
+  std::string Push(int32_t token) override { return stops_.Push(decoder_.Push(token)); }
+  std::string Finish() override {
+    const std::string last = stops_.Push(decoder_.Finish());
+    return last + stops_.Finish();
+  }
+  bool stopped() const override { return stops_.matched(); }
 
  private:
   text::StreamDecoder decoder_;
+  StopStrings stops_;
 };
 
 }  // namespace
@@ -127,9 +134,9 @@ Result<std::string> ModelFilesImpl::FormatChat(std::string_view context_json) co
   return output;
 }
 
-Result<std::unique_ptr<ModelFiles::TextStream>> ModelFilesImpl::NewTextStream() const {
+Result<std::unique_ptr<ModelFiles::TextStream>> ModelFilesImpl::NewTextStream(std::vector<std::string> stops) const {
   ASSIGN_OR_RETURN(const text::Tokenizer* tokenizer, RequireTokenizer());
-  return std::unique_ptr<TextStream>(new TokenTextStream(*tokenizer));
+  return std::unique_ptr<TextStream>(new TokenTextStream(*tokenizer, std::move(stops)));
 }
 
 }  // namespace nunspark

@@ -29,7 +29,7 @@ class ModelFilesImpl : public ModelFiles {
   Result<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const override;
   Result<std::string> FormatChat(std::string_view context_json) const override;
   const std::vector<int32_t>& stop_ids() const override { return stop_ids_; }
-  Result<std::unique_ptr<TextStream>> NewTextStream() const override;
+  Result<std::unique_ptr<TextStream>> NewTextStream(std::vector<std::string> stops) const override;
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const ModelLayout& layout() const { return layout_; }

@@ -208,10 +208,70 @@ TEST(Generate, FlagsThatChangeNothingChangeNothing) {
     EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
     EXPECT_EQ(ran.out, text) << flags;
   }
-  for (const char* flags :
-       {"--kv-bits 4", "--draft-model x", "--eagle-drafter x", "--ngram-draft", "--accept-top-k 2", "--kv-budget 1"}) {
+  for (const char* flags : {"--kv-bits 4", "--kv-budget 1"}) {
     ExpectError(Nunspark(base + " " + flags), {"not built yet"});
   }
+}
+
+TEST(Generate, DraftsLeaveTheTextAndTellTheirFigures) {
+  const std::string base = "generate " + Demo() + " --prompt 'Tell me a story about a cat.' --max-tokens 60 --metrics";
+  const auto text_of = [](const std::string& out) { return out.substr(0, out.find("\n\n--- metrics")); };
+  const Ran plain = Nunspark(base);
+  EXPECT_EQ(plain.out.find("\ndraft model"), std::string::npos);
+  for (const std::string& flags :
+       {std::string("--ngram-draft"), "--draft-model " + ModelPath("demo-draft-4bit") + " --num-draft-tokens 4",
+        "--draft-model " + ModelPath("demo-draft-4bit") + " --tree 4,2,2,1 --no-adaptive"}) {
+    const Ran ran = Nunspark(base + " " + flags);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_EQ(text_of(ran.out), text_of(plain.out)) << flags;
+    for (const char* line :
+         {"\ndraft model           : ", "\ndraft tokens / sweep  : \\d+\n",
+          "\naccept-top-k          : 1  \\(lossless\\)\n",
+          "\ndeviation rate        : 0\\.000  \\(off-path 0/\\d+ accepted\\)\n", "\ntarget passes \\(sweeps\\): \\d+\n",
+          "\nacceptance multiplier : \\d+\\.\\d\\d  \\(tokens 60 / passes \\d+\\)\n",
+          "\neffective speed       : \\d+\\.\\d\\d tok/s \\(vs ~\\d+\\.\\d\\d tok/s naive-stream equivalent\\)\n"}) {
+      EXPECT_TRUE(std::regex_search(ran.out, std::regex(line))) << line << "\n" << ran.out;
+    }
+  }
+  // With one token there is no pass, and no figure fails for it.
+  EXPECT_NE(Nunspark("generate " + Demo() + " --prompt Hi --max-tokens 1 --metrics --ngram-draft")
+                .out.find("(tokens 1 / passes 0)"),
+            std::string::npos);
+}
+
+TEST(Generate, StopStringsEndTheTextAndLogprobsAreTold) {
+  const std::string base = "generate " + Demo() + " --prompt 'Tell me a story.' --max-tokens 60";
+  const std::string text = Nunspark(base).out;
+  const size_t end = text.find(". ");
+  ASSERT_NE(end, std::string::npos);
+  EXPECT_EQ(Nunspark(base + " --stop '. ' --stop zzz").out, text.substr(0, end) + "\n");
+  const Json json = JsonOf(Nunspark(base + " --stop '. ' --json --logprobs 2 --temp 0.7 --seed 4"));
+  EXPECT_EQ(json.Find("finish_reason")->as_string(), "stop");
+  const Json::Array& tokens = json.Find("logprobs")->as_array();
+  ASSERT_EQ(tokens.size(), json.Find("ids")->as_array().size());
+  for (const Json& token : tokens) {
+    EXPECT_LE(token.Find("logprob")->as_double(), 0);
+    const Json::Array& best = token.Find("best")->as_array();
+    ASSERT_EQ(best.size(), 2u);
+    EXPECT_GE(best[0].Find("logprob")->as_double(), best[1].Find("logprob")->as_double());
+    EXPECT_GE(best[0].Find("logprob")->as_double(), token.Find("logprob")->as_double());
+  }
+}
+
+TEST(Generate, PenaltiesAndBiasesChangeTheText) {
+  const std::string base = "generate " + Demo() + " --prompt 'Tell me a story.' --max-tokens 40 --json";
+  const Json plain = JsonOf(Nunspark(base));
+  const int64_t first = plain.Find("ids")->as_array()[0].as_int();
+  const Json banned = JsonOf(Nunspark(base + " --logit-bias " + std::to_string(first) + ":-inf"));
+  for (const Json& id : banned.Find("ids")->as_array()) EXPECT_NE(id.as_int(), first);
+  for (const char* flags : {"--repetition-penalty 1.5", "--presence-penalty 5", "--frequency-penalty 3"}) {
+    EXPECT_NE(*JsonOf(Nunspark(base + " " + flags)).Find("ids"), *plain.Find("ids")) << flags;
+  }
+  const Json forced = JsonOf(Nunspark(base + " --logit-bias " + std::to_string(first) + ":100"));
+  for (const Json& id : forced.Find("ids")->as_array()) EXPECT_EQ(id.as_int(), first);
+  ExpectError(Nunspark(base + " --logit-bias 5"), {"--logit-bias", "'5'"});
+  ExpectError(Nunspark(base + " --repetition-penalty 0"), {"repetition-penalty"});
+  ExpectError(Nunspark(base + " --min-tokens 50"), {"min-tokens"});
 }
 
 TEST(Generate, SampledTextFollowsTheSeed) {

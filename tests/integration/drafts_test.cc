@@ -270,7 +270,6 @@ TEST(DraftErrors, AreToldBeforeAnythingRuns) {
     ASSERT_FALSE(engine.ok()) << part;
     EXPECT_NE(engine.status().message().find(part), std::string::npos) << engine.status().message();
   };
-  refuse({.ngram = true, .draft_model = FolderOf("llama")}, "--ngram-draft cannot be used together");
   refuse({.ngram = true, .ngram_longest = 0}, "--ngram-max must be at least 1");
   refuse({.ngram = true, .tokens = 0}, "--num-draft-tokens must be from 1 to");
   refuse({.ngram = true, .tree = {2, 2}}, "--tree does not go with --ngram-draft");

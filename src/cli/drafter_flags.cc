@@ -1,0 +1,67 @@
+#include "cli/drafter_flags.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "cli/engine_flags.h"
+
+namespace nunspark::cli {
+
+void AddDrafterFlags(CLI::App& verb, DrafterFlags& flags) {
+  const char* const kGroup = "Speculative decoding (same text, fewer passes)";
+  verb.add_flag("--ngram-draft", flags.ngram, "draft what followed the last tokens when they came before")
+      ->group(kGroup);
+  verb.add_option("--draft-model", flags.draft_model,
+                  "folder of a smaller model with the same tokenizer, kept in memory; or a gemma4_assistant")
+      ->group(kGroup);
+  verb.add_option("--eagle-drafter", flags.eagle_drafter, "folder of an EAGLE head made for this model")->group(kGroup);
+  verb.add_option("--num-draft-tokens", flags.tokens, "tokens of a draft, at most")
+      ->capture_default_str()
+      ->group(kGroup);
+  verb.add_flag("--no-adaptive", flags.no_adaptive,
+                "always that many; else as many as pay by what drafts and passes cost, down to none")
+      ->group(kGroup);
+  verb.add_option("--tree", flags.tree,
+                  "draft a tree instead of a chain: children per node, level by level, such as 4,2,2,1")
+      ->group(kGroup);
+  verb.add_option(
+          "--accept-top-k", flags.accept_top_k,
+          "keep drafted tokens among so many most likely ones: above 1 faster, and another text (--temp 0 only)")
+      ->capture_default_str()
+      ->group(kGroup);
+  verb.add_option("--ngram-max", flags.ngram_longest, "with --ngram-draft: tokens that are looked up, at most")
+      ->capture_default_str()
+      ->group(kGroup);
+  verb.add_flag("--no-ngram-adaptive", flags.no_ngram_adaptive, "with --ngram-draft: always --num-draft-tokens")
+      ->group(kGroup);
+}
+
+Result<DrafterOptions> MakeDrafterOptions(const DrafterFlags& flags) {
+  const auto check = [](const char* name, int64_t value) {
+    if (value >= 1 && value <= std::numeric_limits<int32_t>::max()) return Status();
+    return InvalidArgumentError(
+        fmt::format("{} must be from 1 to {}, found {}", name, std::numeric_limits<int32_t>::max(), value));
+  };
+  RETURN_IF_ERROR(check("--ngram-max", flags.ngram_longest));
+  RETURN_IF_ERROR(check("--num-draft-tokens", flags.tokens));
+  RETURN_IF_ERROR(check("--accept-top-k", flags.accept_top_k));
+  if (flags.ngram && !(flags.eagle_drafter.empty() && flags.draft_model.empty())) {
+    return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
+  }
+  DrafterOptions options{.ngram = flags.ngram,
+                         .ngram_longest = static_cast<int32_t>(flags.ngram_longest),
+                         .ngram_adaptive = !flags.no_ngram_adaptive,
+                         .eagle_dir = flags.eagle_drafter,
+                         .draft_model = flags.draft_model,
+                         .tokens = static_cast<int32_t>(flags.tokens),
+                         .tree = {},
+                         .adaptive = !flags.no_adaptive && !(flags.ngram && flags.no_ngram_adaptive),
+                         .accept_top_k = static_cast<int32_t>(flags.accept_top_k)};
+  if (!flags.tree.empty()) {
+    ASSIGN_OR_RETURN(options.tree, ParseTokenIds(flags.tree, "--tree"));
+  }
+  return options;
+}
+
+}  // namespace nunspark::cli
