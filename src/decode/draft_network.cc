@@ -197,6 +197,7 @@ Status DraftNetwork::Step(std::span<const DraftRow> rows, float* hidden, const D
   model_->Multiply(pre_projection_, ends_, buffers_.joined, count, x);
   FillBatch(rows);
   RETURN_IF_ERROR(model_->Layers(0, static_cast<int32_t>(layout_.core.size()), batch_, weights_, x));
+  weights_.EndPass();
   model_->Norm(final_norm_, ends_, x, count, x);
   model_->Multiply(post_projection_, ends_, x, count, hidden);
   if (Borrows(*layout_.spec)) {

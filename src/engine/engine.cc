@@ -251,17 +251,18 @@ Status EngineImpl::StartDrafter() {
     return Status();
   }
   const ReadQueueOptions io{.backend = BackendOf(options_.io), .direct = options_.direct_io};
+  PieceCacheOptions cache = CacheOptionsOf(options_);
+  cache.give_back = false;
   if (plan_.hidden_draft != nullptr) {
-    ASSIGN_OR_RETURN(hidden_draft_, StartHiddenDraft(*plan_.hidden_draft, files_.layout(), *target_.cache, *pool_, io,
-                                                     options_.numerics));
+    ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(plan_.hidden_draft->index.paths(), io));
+    ASSIGN_OR_RETURN(hidden_draft_, StartHiddenDraft(*plan_.hidden_draft, files_.layout(), *target_.cache, *pool_,
+                                                     std::move(queue), cache, options_.numerics));
     drafter_ = std::make_unique<HiddenDrafter>(*hidden_draft_.network);
     return Status();
   }
   if (plan_.draft == nullptr) return Status();
   const DraftModelPlan& draft = *plan_.draft;
   ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(draft.model.index.paths(), io));
-  PieceCacheOptions cache = CacheOptionsOf(options_);
-  cache.give_back = false;
   ASSIGN_OR_RETURN(draft_, StartModel(draft.files->layout(), draft.model, std::move(queue), std::move(cache)));
   drafter_ = std::make_unique<ModelDrafter>(DraftTarget{.model = *draft_.model,
                                                         .weights = *draft_.cache,

@@ -36,9 +36,6 @@ constexpr int32_t kMostDraftRows = 256;
 // Rows of a draft model's passes, for prompts.
 constexpr int32_t kDraftChunk = 256;
 
-// What a model takes beside its tensors' bytes, by far.
-constexpr int64_t kEnough = 1 << 30;
-
 FloatType KvFloatType(KvType type) {
   switch (type) {
     case KvType::kF32: return FloatType::kF32;
@@ -135,14 +132,10 @@ Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(std::unique_ptr<Model
   plan.kv_shapes = Model::KvShapes(layout.hparams);
   plan.kv_type = FloatType::kF16;
   plan.kv_positions = ModelDrafter::PlanPositions(draft->context, slots, shape.paths(), shape.depth());
-  MemoryRequest request;
-  request.budget_bytes = 2 * layout.total_bytes + kEnough;
-  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
-  request.scratch_bytes =
+  plan.memory = MakeResidentPlan(
+      layout, plan.index, KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions),
       ModelScratchBytes(layout, plan, options.numerics) +
-      ModelDrafter::PlanBytes(plan.kv_shapes, draft->context, slots, shape.paths(), layout.hparams.vocab_size);
-  ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, SystemMemory{}));
-  draft->bytes = plan.memory.total_bytes;
+          ModelDrafter::PlanBytes(plan.kv_shapes, draft->context, slots, shape.paths(), layout.hparams.vocab_size));
   return draft;
 }
 
@@ -210,8 +203,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
   request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
-  if (plan.draft != nullptr) request.drafter_bytes = plan.draft->bytes;
-  if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->bytes;
+  if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
+  if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;
 }

@@ -34,7 +34,6 @@ struct DraftModelPlan {
   std::unique_ptr<ModelFilesImpl> files;
   ModelPlan model;
   int64_t context = 0;  // positions of a sequence, drafts included
-  int64_t bytes = 0;    // of all of it
 };
 
 struct EnginePlan : ModelPlan {

@@ -15,6 +15,8 @@
 #include "models/weight_source.h"
 #include "nunspark/options.h"
 #include "nunspark/status.h"
+#include "weights/memory_plan.h"
+#include "weights/piece_cache.h"
 #include "weights/piece_index.h"
 
 namespace nunspark {
@@ -23,7 +25,7 @@ struct HiddenDraftPlan {
   DrafterFiles files;
   PieceIndex index;
   int32_t max_rows = 1;  // of one step
-  int64_t bytes = 0;     // of weights and buffers
+  MemoryPlan memory;
 };
 
 // For drafts of `shape` of so many sequences at once.
@@ -31,14 +33,15 @@ HiddenDraftPlan PlanHiddenDraft(DrafterFiles files, const TreeShape& shape, int3
                                 Numerics numerics);
 
 struct HiddenDraft {
-  std::unique_ptr<WeightSource> weights;
+  std::unique_ptr<PieceCache> cache;
   std::unique_ptr<DraftNetwork> network;
 };
 
-// Reads the weights. All arguments must outlive the result. Errors: the reads'; DraftNetwork::Create's.
+// `queue` has plan.index's paths open. Plan, target and pool must outlive the result. Errors: PieceCache::Create's;
+// DraftNetwork::Create's.
 Result<HiddenDraft> StartHiddenDraft(const HiddenDraftPlan& plan, const ModelLayout& target,
-                                     WeightSource& target_weights, ThreadPool& pool, const ReadQueueOptions& io,
-                                     Numerics numerics);
+                                     WeightSource& target_weights, ThreadPool& pool, std::unique_ptr<ReadQueue> queue,
+                                     const PieceCacheOptions& options, Numerics numerics);
 
 }  // namespace nunspark
 

@@ -180,6 +180,18 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
                   BoundText(ceiling.bound), works ? most : SmallestFlag(needs, largest)));
 }
 
+MemoryPlan MakeResidentPlan(const ModelLayout& layout, const PieceIndex& index, int64_t kv_bytes,
+                            int64_t scratch_bytes) {
+  const Needs needs = MeasureNeeds(layout, index);
+  MemoryPlan plan = PlanOutside(
+      layout, index, {.budget_bytes = std::nullopt, .kv_bytes = kv_bytes, .scratch_bytes = scratch_bytes}, {});
+  plan.floor_bytes = needs.floor_bytes();
+  plan.full_bytes = needs.full_bytes();
+  PlanInside(needs, -1, needs.full_bytes(), plan);
+  AddUp(layout, plan);
+  return plan;
+}
+
 namespace {
 
 Needs MeasureNeeds(const ModelLayout& layout, const PieceIndex& index) {

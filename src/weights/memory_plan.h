@@ -88,6 +88,11 @@ struct MemoryPlan {
 Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& index, const MemoryRequest& request,
                                   const SystemMemory& system);
 
+// Of a model that stays in memory as a whole beside the one that a budget is for: its total is part of that one's plan
+// (MemoryRequest::drafter_bytes).
+MemoryPlan MakeResidentPlan(const ModelLayout& layout, const PieceIndex& index, int64_t kv_bytes,
+                            int64_t scratch_bytes);
+
 }  // namespace nunspark
 
 #endif  // NUNSPARK_WEIGHTS_MEMORY_PLAN_H_

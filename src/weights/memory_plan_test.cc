@@ -144,6 +144,16 @@ TEST(MemoryPlan, TakesOnlyWhatTheModelNeeds) {
   EXPECT_LT(plan.total_bytes, 32 * kMiB);
 }
 
+TEST(MemoryPlan, AResidentModelHoldsEveryPiece) {
+  const Planner planner({.layers = 4, .experts = 8});
+  const MemoryPlan plan = MakeResidentPlan(planner.model.layout, planner.model.index, 5000, 7000);
+  EXPECT_EQ(plan.pinned_cores, 4);
+  EXPECT_EQ(plan.expert_slots, 32);
+  EXPECT_EQ(plan.kv_bytes, 5000);
+  EXPECT_EQ(plan.scratch_bytes, 7000);
+  EXPECT_GE(plan.total_bytes, planner.AllCores() + plan.expert_region_bytes + plan.embed_bytes + plan.norm_head_bytes);
+}
+
 TEST(MemoryPlan, PinsCoresBeforeItAddsExperts) {
   const Planner planner({.layers = 6, .experts = 8, .experts_per_token = 2});
   const MemoryPlan full = planner.Plan(kGiB).value();
