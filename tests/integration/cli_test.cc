@@ -220,7 +220,9 @@ TEST(Generate, DraftsLeaveTheTextAndTellTheirFigures) {
   EXPECT_EQ(plain.out.find("\ndraft model"), std::string::npos);
   for (const std::string& flags :
        {std::string("--ngram-draft"), "--draft-model " + ModelPath("demo-draft-4bit") + " --num-draft-tokens 4",
-        "--draft-model " + ModelPath("demo-draft-4bit") + " --tree 4,2,2,1 --no-adaptive"}) {
+        "--draft-model " + ModelPath("demo-draft-4bit") + " --tree 4,2,2,1 --no-adaptive",
+        "--eagle-drafter " + ModelPath("demo-eagle") + " --num-draft-tokens 4 --no-adaptive",
+        "--eagle-drafter " + ModelPath("demo-eagle") + " --tree 4,2,2,1 --budget 2.5MB"}) {
     const Ran ran = Nunspark(base + " " + flags);
     EXPECT_EQ(ran.code, 0) << ran.err;
     EXPECT_EQ(text_of(ran.out), text_of(plain.out)) << flags;
