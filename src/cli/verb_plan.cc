@@ -10,6 +10,7 @@
 #include "base/memory_info.h"
 #include "base/memory_rate.h"
 #include "base/size.h"
+#include "cli/drafter_flags.h"
 #include "cli/drive_probe.h"
 #include "cli/engine_flags.h"
 #include "cli/verbs.h"
@@ -30,6 +31,7 @@ constexpr double kWorthwhile = 1.1;
 struct Flags {
   std::string model;
   EngineFlags engine;
+  DrafterFlags drafter;
   int64_t context = 0;
   int32_t parallel = 1;
   std::string trace;
@@ -297,6 +299,7 @@ Result<int> Run(const Flags& flags) {
     return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
   }
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
+  ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
   const int64_t program_bytes = ReadProcessMemory().resident_bytes;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
   constexpr int64_t kUsualContext = 4096;
@@ -338,6 +341,7 @@ void AddPlan(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("plan", "what would take memory, and how fast a model would run");
   verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->required();
   AddEngineFlags(*verb, flags->engine);
+  AddDrafterFlags(*verb, flags->drafter);
   verb->add_option("--context", flags->context,
                    "positions of keys and values; 0 = 4096, or fewer if the model has fewer");
   verb->add_option("--parallel", flags->parallel, "sequences that run together")->capture_default_str();

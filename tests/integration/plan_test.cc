@@ -31,6 +31,17 @@ TEST(Plan, PartsAddUpToTheTotal) {
   EXPECT_LE(MemberOf(plan, {"knee_bytes"}).as_int(), MemberOf(plan, {"full_bytes"}).as_int());
 }
 
+TEST(Plan, WhatDraftsIsAPartOfIt) {
+  const auto drafter = [](const std::string& flags) {
+    return MemberOf(JsonOf(Nunspark("plan --json " + Demo() + flags)), {"parts", "drafter"}).as_int();
+  };
+  EXPECT_EQ(drafter(""), 0);
+  const int64_t chain = drafter(" --eagle-drafter " + ModelPath("demo-eagle"));
+  EXPECT_GT(chain, static_cast<int64_t>(std::filesystem::file_size(ModelPath("demo-eagle") + "/model.safetensors")));
+  EXPECT_GT(drafter(" --eagle-drafter " + ModelPath("demo-eagle") + " --tree 8,8,8"), chain);
+  EXPECT_GT(drafter(" --draft-model " + ModelPath("demo-draft-4bit")), 0);
+}
+
 TEST(Plan, MoreMemoryNeverReadsMore) {
   const Json plan = JsonOf(Nunspark("plan --json " + Demo()));
   const Json budgets = MemberOf(plan, {"budgets"});
@@ -55,13 +66,16 @@ TEST(Plan, TextExplainsFloorAndKnee) {
 }
 
 TEST(Plan, IsWhatARunUses) {
-  const std::string flags = " --budget 3.7MB --threads 2 --prefill-chunk 16 ";
-  const Json run = JsonOf(Nunspark(kGenerate + flags));
-  const int64_t context = MemberOf(run, {"timings", "prompt_tokens"}).as_int() + 3;
-  const Json plan = JsonOf(Nunspark("plan --json " + Demo() + flags + "--context " + std::to_string(context)));
-  EXPECT_EQ(MemberOf(plan, {"budget_bytes"}).as_int(), MemberOf(run, {"memory", "budget_bytes"}).as_int());
-  // The two processes themselves differ by what they have touched.
-  EXPECT_NEAR(MemberOf(plan, {"total_bytes"}).as_double(), MemberOf(run, {"memory", "plan_bytes"}).as_double(), 4e6);
+  for (const std::string& drafter : {std::string(), "--eagle-drafter " + ModelPath("demo-eagle") + " "}) {
+    const std::string flags = " --budget 3.7MB --threads 2 --prefill-chunk 16 " + drafter;
+    const Json run = JsonOf(Nunspark(kGenerate + flags));
+    const int64_t context = MemberOf(run, {"timings", "prompt_tokens"}).as_int() + 3;
+    const Json plan = JsonOf(Nunspark("plan --json " + Demo() + flags + "--context " + std::to_string(context)));
+    EXPECT_EQ(MemberOf(plan, {"budget_bytes"}).as_int(), MemberOf(run, {"memory", "budget_bytes"}).as_int());
+    // The two processes themselves differ by what they have touched.
+    EXPECT_NEAR(MemberOf(plan, {"total_bytes"}).as_double(), MemberOf(run, {"memory", "plan_bytes"}).as_double(), 4e6);
+    EXPECT_LE(MemberOf(run, {"memory", "peak_bytes"}).as_int(), MemberOf(run, {"memory", "plan_bytes"}).as_int());
+  }
 }
 
 TEST(Memory, OfTheWholeProcessIsKept) {
