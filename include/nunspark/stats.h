@@ -53,6 +53,17 @@ struct PageUse {
   int64_t huge_bytes = 0;
 };
 
+// Keys and values. A layer that a pass comes to is a hit when none of its blocks has to be read back for it there and
+// then; those that were read ahead count as hits.
+struct KvStats {
+  int64_t hits = 0;
+  int64_t misses = 0;
+  int64_t spilled_bytes = 0;
+  int64_t reloaded_bytes = 0;
+  int64_t resident_peak_bytes = 0;
+  int64_t stall_us = 0;  // waiting for writes and reads
+};
+
 struct CacheStats {
   KindStats dense;
   KindStats core;

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "base/align.h"
+#include "base/check.h"
 #include "base/errno_status.h"
 #include "base/size.h"
 
@@ -23,9 +24,9 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // Null and errno when the system refuses.
-uint8_t* Map(int64_t bytes) {
+uint8_t* Map(int64_t bytes, int flags = 0) {
   void* const mapping =
-      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return mapping == MAP_FAILED ? nullptr : static_cast<uint8_t*>(mapping);
 }
 
@@ -53,13 +54,13 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
 
 MappedMemory::~MappedMemory() { Unmap(data_, bytes_); }
 
-Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, std::string_view advice) {
+Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, std::string_view advice, Use use) {
   MappedMemory memory;
   if (bytes <= 0) return memory;
   const int64_t mapped = AlignUp(bytes, ::sysconf(_SC_PAGESIZE));
-  if (bytes >= kHugeFromBytes) memory.data_ = MapAligned(mapped);
+  if (use == Use::kAll && bytes >= kHugeFromBytes) memory.data_ = MapAligned(mapped);
   const bool aligned = memory.data_ != nullptr;
-  if (!aligned) memory.data_ = Map(mapped);
+  if (!aligned) memory.data_ = Map(mapped, use == Use::kParts ? MAP_NORESERVE : 0);
   if (memory.data_ == nullptr) {
     return ResourceExhaustedError(
         fmt::format("the system refuses {} for {}: {}; {}", FormatSize(bytes), what, ErrnoText(errno), advice));
@@ -68,7 +69,14 @@ Result<MappedMemory> MappedMemory::Create(int64_t bytes, std::string_view what, 
   // A wish: without huge pages everything works, somewhat slower. Whole ones only, so that no more becomes resident
   // than was asked for.
   if (aligned) (void)::madvise(memory.data_, static_cast<size_t>(AlignDown(bytes, kHugePage)), MADV_HUGEPAGE);
+  // Where huge pages are for all, one would come back whole for the first byte of a part.
+  if (use == Use::kParts) (void)::madvise(memory.data_, static_cast<size_t>(mapped), MADV_NOHUGEPAGE);
   return memory;
+}
+
+void MappedMemory::GiveUp(int64_t offset, int64_t bytes) {
+  CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= bytes_);
+  CHECK(::madvise(data_ + offset, static_cast<size_t>(bytes), MADV_DONTNEED) == 0);
 }
 
 PageUse MappedMemory::page_use() const {

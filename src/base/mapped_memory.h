@@ -21,6 +21,10 @@ class MappedMemory {
   // in part would become resident as a whole.
   static constexpr int64_t kHugeFromBytes = int64_t{8} << 20;
 
+  // What the memory is for: to be touched in the end, or to be address space for more than there is memory, of which
+  // parts are given up again (small pages only; the system need not have as much).
+  enum class Use { kAll, kParts };
+
   MappedMemory() = default;
   MappedMemory(MappedMemory&& other) noexcept { *this = std::move(other); }
   MappedMemory& operator=(MappedMemory&& other) noexcept;
@@ -29,7 +33,11 @@ class MappedMemory {
   // At least `bytes`, aligned to 4 KiB; from kHugeFromBytes on to 2 MiB where the address space has room for that.
   // Nothing is mapped for `bytes` <= 0. Errors: kResourceExhausted: "the system refuses 5.0 GB for <what>:
   // <errno>; <advice>".
-  static Result<MappedMemory> Create(int64_t bytes, std::string_view what, std::string_view advice);
+  static Result<MappedMemory> Create(int64_t bytes, std::string_view what, std::string_view advice,
+                                     Use use = Use::kAll);
+
+  // The bytes [offset, offset + bytes) are zero and not resident. REQUIRES: both multiples of 4 KiB; Use::kParts.
+  void GiveUp(int64_t offset, int64_t bytes);
 
   uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }  // as asked

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -74,6 +75,20 @@ TEST(MappedMemory, SmallRegionsAreResidentOnlyWhereTouched) {
   const ProcessMemory before = ReadProcessMemory();
   memory.data()[4 * kMiB] = 1;
   EXPECT_LE(ReadProcessMemory().resident_bytes - before.resident_bytes, kMiB);
+}
+
+TEST(MappedMemory, PartsAreGivenUpAndComeBackZeroed) {
+  MappedMemory memory = MappedMemory::Create(9 * kMiB, "a test", "", MappedMemory::Use::kParts).value();
+  memory.data()[5 * kMiB] = 1;  // one small page, wherever huge ones are the rule
+  EXPECT_LT(memory.page_use().resident_bytes, kMiB);
+  std::fill_n(memory.data(), 9 * kMiB, uint8_t{7});
+  EXPECT_GE(memory.page_use().resident_bytes, 9 * kMiB);
+  memory.GiveUp(kMiB, 6 * kMiB);
+  EXPECT_LT(memory.page_use().resident_bytes, 4 * kMiB);
+  EXPECT_EQ(memory.data()[kMiB - 1], 7);
+  EXPECT_EQ(memory.data()[kMiB], 0);
+  EXPECT_EQ(memory.data()[7 * kMiB - 1], 0);
+  EXPECT_EQ(memory.data()[7 * kMiB], 7);
 }
 
 TEST(MappedMemory, RefusalSaysWhatForAndWhatToDo) {

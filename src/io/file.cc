@@ -90,6 +90,29 @@ Result<File> File::OpenWrite(const std::string& path) {
   return file;
 }
 
+Result<File> File::CreateTemporary(const std::string& folder) {
+  File file;
+  file.path_ = fmt::format("a temporary file in {}", folder);
+  file.fd_ = OpenFd(folder, O_TMPFILE | O_RDWR, 0600);
+  // Some network and stacked file systems have no nameless files.
+  if (file.fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    std::string name = JoinPath(folder, "nunspark-XXXXXX");
+    file.fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (file.fd_ >= 0) (void)::unlink(name.c_str());
+  }
+  if (file.fd_ < 0) return ErrnoStatus(errno, "creating", file.path_);
+  return file;
+}
+
+void File::TryDirect() {
+  CHECK(is_open());
+  const int flags = ::fcntl(fd_, F_GETFL);
+  if (flags < 0 || ::fcntl(fd_, F_SETFL, flags | O_DIRECT) != 0) return;
+  // A file system that takes the flag may still want more than 4 KiB.
+  alignas(4096) static thread_local uint8_t probe[4096];
+  if (::pread(fd_, probe, sizeof(probe), 0) < 0) (void)::fcntl(fd_, F_SETFL, flags);
+}
+
 Status File::ReadAt(int64_t offset, std::span<uint8_t> out) const {
   CHECK(is_open());
   CHECK(offset >= 0);

@@ -38,6 +38,14 @@ class File {
   // anywhere.
   static Result<File> OpenWrite(const std::string& path);
 
+  // A new file without a name, which is gone when it is closed, to read and write. Errors: as Create, naming the
+  // folder.
+  static Result<File> CreateTemporary(const std::string& folder);
+
+  // Reads and writes without the system's cache from here on, where the file system does that for multiples of 4 KiB:
+  // offsets, sizes and addresses must then be such.
+  void TryDirect();
+
   // Reads exactly out.size() bytes at `offset`, retrying on EINTR and short reads.
   // Errors: kDataLoss when the file ends first (expected and found size); kIo with errno, offset and length.
   Status ReadAt(int64_t offset, std::span<uint8_t> out) const;

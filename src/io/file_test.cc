@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -98,6 +99,31 @@ TEST(File, FullDiskIsResourceExhausted) {
   const Status status = full->WriteAt(0, Bytes("data"));
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(), "write of 4 bytes at 0 to /dev/full failed: No space left on device (ENOSPC)");
+}
+
+TEST(File, ATemporaryOneHasNoName) {
+  const TestFolder folder;
+  Result<File> file = File::CreateTemporary(folder.path());
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_TRUE(ListFolder(folder.path())->empty());
+  ASSERT_TRUE(file->Truncate(8192).ok());
+  file->TryDirect();
+  alignas(4096) uint8_t written[4096], read[4096];
+  std::fill_n(written, 4096, uint8_t{9});
+  ASSERT_TRUE(file->WriteAt(4096, written).ok());
+  ASSERT_TRUE(file->ReadAt(4096, read).ok());
+  EXPECT_EQ(read[4095], 9);
+  const Status missing = File::CreateTemporary(folder.Path("none")).status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr("a temporary file in " + folder.Path("none")));
+}
+
+TEST(File, OneForItsOwnerCannotBeReadByOthers) {
+  const TestFolder folder;
+  ASSERT_TRUE(File::Create(folder.Path("a"), FileAccess::kOwner).ok());
+  struct stat info = {};
+  ASSERT_EQ(::stat(folder.Path("a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
 }
 
 TEST(AtomicFile, ReplacesOnlyOnCommit) {

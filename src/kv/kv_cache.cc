@@ -27,6 +27,9 @@ int64_t BlockBytes(const KvLayerShape& layer, FloatType type) {
   return AlignUp(KeyBytes(layer, type) + value_bytes, 64);
 }
 
+// Of a block that comes and goes, in memory and in the file.
+int64_t SpillPitch(const KvLayerShape& layer, FloatType type) { return AlignUp(BlockBytes(layer, type), kIoAlignment); }
+
 int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1) / kKvBlockPositions; }
 
 }  // namespace
@@ -37,25 +40,91 @@ int64_t KvPool::PlanBytes(std::span<const KvLayerShape> layers, FloatType type, 
   return bytes * BlocksOf(positions);
 }
 
-Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions) {
+int64_t KvPool::PlanResidentBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
+                                  int64_t budget_bytes) {
+  const int64_t all = PlanBytes(layers, type, positions);
+  if (budget_bytes >= all) return all;
+  int64_t largest = 0;
+  for (const KvLayerShape& layer : layers) {
+    // Beginning a fork needs two blocks, however few there are.
+    largest = std::max(largest, SpillPitch(layer, type) * std::max<int64_t>(BlocksOf(positions), 2));
+  }
+  return std::max(budget_bytes, largest);
+}
+
+Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions,
+                                               KvSpillOptions spill) {
   std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), type));
   pool->blocks_ = BlocksOf(positions);
-  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(PlanBytes(pool->layers_, type, positions),
-                                                       fmt::format("the KV cache of {} positions", positions),
-                                                       "use a shorter context"));
-  // The first blocks of all layers, then the second ones; the lowest addresses are handed out first. So memory is
-  // touched only as far as it is used.
-  pool->stride_ = PlanBytes(pool->layers_, type, kKvBlockPositions);
-  int64_t first = 0;
-  for (const KvLayerShape& layer : pool->layers_) {
+  for (const KvLayerShape& layer : pool->layers_) pool->block_bytes_.push_back(BlockBytes(layer, type));
+  for (size_t i = 0; i < pool->layers_.size(); ++i) {
     std::vector<int32_t>& free = pool->free_.emplace_back();
-    for (int64_t i = pool->blocks_ - 1; i >= 0; --i) free.push_back(static_cast<int32_t>(i));
-    pool->first_.push_back(first);
-    pool->block_bytes_.push_back(BlockBytes(layer, type));
-    first += pool->block_bytes_.back();
+    for (int64_t block = pool->blocks_ - 1; block >= 0; --block) free.push_back(static_cast<int32_t>(block));
   }
   pool->holders_.assign(pool->layers_.size() * static_cast<size_t>(pool->blocks_), 0);
+  const bool spills = spill.budget_bytes < PlanBytes(pool->layers_, type, positions);
+  const int64_t bytes = spills ? pool->PlaceLayerByLayer() : pool->PlaceSideBySide();
+  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(bytes, fmt::format("the KV cache of {} positions", positions),
+                                                       "use a shorter context",
+                                                       spills ? MappedMemory::Use::kParts : MappedMemory::Use::kAll));
+  if (spills) {
+    ASSIGN_OR_RETURN(pool->spill_,
+                     KvSpill::Create(pool->memory_, pool->first_, pool->pitch_, pool->blocks_, std::move(spill)));
+  }
   return pool;
+}
+
+// The first blocks of all layers, then the second ones; the lowest addresses are handed out first. So memory is touched
+// only as far as it is used. Returns the bytes of all.
+int64_t KvPool::PlaceSideBySide() {
+  int64_t bytes = 0;  // of one block of every layer
+  for (const int64_t block_bytes : block_bytes_) {
+    first_.push_back(bytes);
+    bytes += block_bytes;
+  }
+  pitch_.assign(layers_.size(), bytes);
+  return bytes * blocks_;
+}
+
+// Neighbours in a layer are neighbours in memory and file, each of whole pages.
+int64_t KvPool::PlaceLayerByLayer() {
+  int64_t bytes = 0;
+  for (const KvLayerShape& layer : layers_) {
+    first_.push_back(bytes);
+    pitch_.push_back(SpillPitch(layer, type_));
+    bytes += pitch_.back() * blocks_;
+  }
+  return bytes;
+}
+
+KvStats KvPool::stats() const {
+  if (spill_ != nullptr) return spill_->stats();
+  return {.hits = layers_begun_, .resident_peak_bytes = used_peak_bytes_};
+}
+
+bool KvPool::BeginLayer(int layer) {
+  ++layers_begun_;
+  if (spill_ == nullptr) return false;
+  layer_in_use_ = static_cast<size_t>(layer);
+  spill_->Begin(layer_in_use_);
+  return true;
+}
+
+void KvPool::UseInLayer(const KvSequence& sequence, int64_t begin, int64_t end) {
+  for (int64_t at = begin / kKvBlockPositions; at < BlocksOf(end); ++at) {
+    const int32_t block = sequence.block(layer_in_use_, static_cast<size_t>(at));
+    if (block != kNoKvBlock) spill_->Need(block);
+    const int32_t next = sequence.block(spill_->next(), static_cast<size_t>(at));
+    if (next != kNoKvBlock) spill_->NeedNext(next);
+  }
+}
+
+Result<std::span<uint8_t>> KvPool::Block(size_t layer, int32_t block, Access access) {
+  if (spill_ != nullptr) {
+    RETURN_IF_ERROR(spill_->Fetch(layer, block, kNoKvBlock));
+    if (access == Access::kWrite) spill_->Changed(layer, block);
+  }
+  return std::span(Keys(layer, block), static_cast<size_t>(block_bytes_[layer]));
 }
 
 int32_t KvPool::Take(size_t layer) {
@@ -65,6 +134,7 @@ int32_t KvPool::Take(size_t layer) {
   const int32_t block = free_[layer].back();
   free_[layer].pop_back();
   holders_[At(layer, block)] = 1;
+  if (spill_ != nullptr) spill_->Taken(layer, block);
   used_bytes_ += block_bytes_[layer];
   used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
   return block;
@@ -75,13 +145,19 @@ void KvPool::Release(size_t layer, int32_t block) {
   if (--holders_[At(layer, block)] > 0) return;
   free_[layer].push_back(block);
   used_bytes_ -= block_bytes_[layer];
+  if (spill_ != nullptr) spill_->Released(layer, block);
 }
 
 uint8_t* KvPool::Values(size_t layer, int32_t block) const {
   return Keys(layer, block) + ValueOffset(layers_[layer], type_);
 }
 
-void KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
+Status KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
+  if (spill_ != nullptr) {
+    RETURN_IF_ERROR(spill_->Fetch(layer, from, kNoKvBlock));
+    RETURN_IF_ERROR(spill_->Fetch(layer, to, from));
+    spill_->Changed(layer, to);
+  }
   const KvLayerShape& shape = layers_[layer];
   const auto copy = [&](const uint8_t* source, uint8_t* target, int64_t dim) {
     const int64_t position_bytes = dim * FloatBytes(type_);
@@ -92,6 +168,7 @@ void KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
   };
   copy(Keys(layer, from), Keys(layer, to), shape.key_dim);
   if (shape.values == KvValues::kSeparate) copy(Values(layer, from), Values(layer, to), shape.value_dim);
+  return Status();
 }
 
 KvSequence::KvSequence(KvPool& pool, int64_t most_positions)
@@ -124,8 +201,10 @@ Status KvSequence::Reserve(int64_t end) {
       if (pool_.holders(i, blocks[at]) == 1) continue;
       const int32_t own = TakeFor(i, at);
       if (own == kNoKvBlock) return Full(end);
-      if (at == first_written) pool_.Copy(i, blocks[at], own, length_ % kKvBlockPositions);
-      pool_.Release(i, blocks[at]);
+      const Status copied =
+          at == first_written ? pool_.Copy(i, blocks[at], own, length_ % kKvBlockPositions) : Status();
+      pool_.Release(i, copied.ok() ? blocks[at] : own);
+      RETURN_IF_ERROR(copied);
       Put(i, at, own);
     }
     while (blocks.size() < wanted) {
@@ -163,8 +242,12 @@ Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
       Truncate(0);
       return Full(length);
     }
-    pool_.Copy(i, others[whole], own, length % kKvBlockPositions);
     Put(i, whole, own);
+    const Status copied = pool_.Copy(i, others[whole], own, length % kKvBlockPositions);
+    if (!copied.ok()) {
+      Truncate(0);
+      return copied;
+    }
   }
   length_ = length;
   return Status();
@@ -242,6 +325,7 @@ void KvSequence::Store(int layer, int64_t position, const float* keys, const flo
   DCHECK((values == nullptr) == (shape.values == KvValues::kPartOfKeys));
   const int32_t block = layers_[i].blocks[static_cast<size_t>(position / kKvBlockPositions)];
   DCHECK(pool_.holders(i, block) == 1);
+  if (pool_.spill_ != nullptr) pool_.spill_->Changed(i, block);
   uint8_t* const key_base = pool_.Keys(i, block);
   uint8_t* const value_base = pool_.Values(i, block);
   for (int64_t head = 0; head < shape.kv_heads; ++head) {

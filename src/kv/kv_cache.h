@@ -14,6 +14,8 @@
 
 #include "base/mapped_memory.h"
 #include "kernels/kernels.h"
+#include "kv/kv_spill.h"
+#include "nunspark/stats.h"
 #include "nunspark/status.h"
 
 namespace nunspark {
@@ -31,16 +33,23 @@ struct KvLayerShape {
 
 inline constexpr int32_t kNoKvBlock = -1;
 
+class KvSequence;
+
 class KvPool {
  public:
-  // Room for `positions` positions (rounded up to blocks) in every layer.
-  // Errors: kResourceExhausted when the system refuses the memory.
-  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions);
+  // Room for `positions` positions (rounded up to blocks) in every layer, of which no more than the spill's budget is
+  // in memory (PlanResidentBytes), the rest in its file. Errors: kResourceExhausted when the system refuses the memory;
+  // those of creating the file.
+  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions,
+                                                KvSpillOptions spill = {});
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
-  // Bytes that Create would map.
+  // Bytes that Create would map without a spill.
   static int64_t PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions);
+  // Bytes that are resident at most: all, or as many as the budget, but never less than the largest layer.
+  static int64_t PlanResidentBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
+                                   int64_t budget_bytes);
 
   FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
@@ -49,6 +58,8 @@ class KvPool {
   int64_t bytes() const { return memory_.bytes(); }
   int64_t used_bytes() const { return used_bytes_; }  // of blocks that have holders, each counted once
   int64_t used_peak_bytes() const { return used_peak_bytes_; }
+  // Without a spill everything used is resident, and every layer a hit.
+  KvStats stats() const;
   PageUse page_use() const { return memory_.page_use(); }
 
   // For those that hold blocks themselves. A block of a layer with the caller as its one holder, or kNoKvBlock when
@@ -58,9 +69,17 @@ class KvPool {
   void Hold(size_t layer, int32_t block) { ++holders_[At(layer, block)]; }
   void Release(size_t layer, int32_t block);
   int32_t holders(size_t layer, int32_t block) const { return holders_[At(layer, block)]; }
-  std::span<uint8_t> Block(size_t layer, int32_t block) const {
-    return {Keys(layer, block), static_cast<size_t>(block_bytes_[layer])};
-  }
+  // The block's bytes, which are in memory until the next call, or a pass; to be written to only by its one holder.
+  // Errors: KvSpill's.
+  enum class Access { kRead, kWrite };
+  Result<std::span<uint8_t>> Block(size_t layer, int32_t block, Access access);
+
+  // A pass comes to a layer: first BeginLayer; unless that says that all is in memory anyway, UseInLayer for the
+  // positions that each sequence reads or writes there; then AwaitLayer. Blocks of other layers and sequences may not
+  // be touched until the next BeginLayer. Errors: KvSpill's; nothing is lost, and the pass can be run again.
+  bool BeginLayer(int layer);
+  void UseInLayer(const KvSequence& sequence, int64_t begin, int64_t end);
+  Status AwaitLayer() { return spill_->Await(); }
 
   // Who holds blocks that nobody needs at the moment. nullptr: no one. REQUIRES: lives until it is replaced.
   class Reclaimer {
@@ -75,10 +94,12 @@ class KvPool {
   friend class KvSequence;
   KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
 
-  uint8_t* Keys(size_t layer, int32_t block) const { return memory_.data() + first_[layer] + block * stride_; }
+  int64_t PlaceSideBySide();
+  int64_t PlaceLayerByLayer();
+  uint8_t* Keys(size_t layer, int32_t block) const { return memory_.data() + first_[layer] + block * pitch_[layer]; }
   uint8_t* Values(size_t layer, int32_t block) const;
   // The first `positions` of a block to another one of the layer.
-  void Copy(size_t layer, int32_t from, int32_t to, int64_t positions);
+  Status Copy(size_t layer, int32_t from, int32_t to, int64_t positions);
   size_t At(size_t layer, int32_t block) const {
     return layer * static_cast<size_t>(blocks_) + static_cast<size_t>(block);
   }
@@ -86,8 +107,8 @@ class KvPool {
   std::vector<KvLayerShape> layers_;
   FloatType type_;
   MappedMemory memory_;
-  int64_t stride_ = 0;                      // bytes from a block to the next one of its layer
   std::vector<int64_t> first_;              // [layers], where block 0 begins
+  std::vector<int64_t> pitch_;              // [layers], bytes from a block to the next one of its layer
   std::vector<int64_t> block_bytes_;        // [layers], keys and values
   std::vector<std::vector<int32_t>> free_;  // [layers]
   std::vector<int32_t> holders_;            // [layers * blocks]
@@ -95,6 +116,9 @@ class KvPool {
   int64_t used_bytes_ = 0;
   int64_t used_peak_bytes_ = 0;
   Reclaimer* reclaimer_ = nullptr;
+  int64_t layers_begun_ = 0;
+  size_t layer_in_use_ = 0;
+  std::unique_ptr<KvSpill> spill_;  // nullptr: all is in memory
 };
 
 // The keys and values of one sequence in all layers. Returns its blocks when destroyed; the pool must outlive it.

@@ -103,7 +103,7 @@ class PrefixStore::Reader {
   Hash hash_;
 };
 
-Status PrefixStore::Save(std::string_view fingerprint, const std::string& path) const {
+Status PrefixStore::Save(std::string_view fingerprint, const std::string& path) {
   CHECK(fingerprint.size() <= kMostFingerprintBytes);
   ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, FileAccess::kOwner));
   const size_t layers = pool_.layers().size();
@@ -137,7 +137,9 @@ Status PrefixStore::Save(std::string_view fingerprint, const std::string& path) 
     }
     RETURN_IF_ERROR(out.Put(head + presence));
     for (size_t i = 0; i < layers; ++i) {
-      if (BlocksOf(node)[i] != kNoKvBlock) RETURN_IF_ERROR(out.Put(Text(pool_.Block(i, BlocksOf(node)[i]))));
+      if (BlocksOf(node)[i] == kNoKvBlock) continue;
+      ASSIGN_OR_RETURN(const std::span<uint8_t> block, pool_.Block(i, BlocksOf(node)[i], KvPool::Access::kRead));
+      RETURN_IF_ERROR(out.Put(Text(block)));
     }
     RETURN_IF_ERROR(out.End());
   }
@@ -234,7 +236,8 @@ Result<int32_t> PrefixStore::LoadNode(Reader& in, std::span<const int32_t> node_
     }
     BlocksOf(node)[i] = block;
     bytes_ += pool_.block_bytes(i);
-    RETURN_IF_ERROR(in.Get(pool_.Block(i, block)));
+    ASSIGN_OR_RETURN(const std::span<uint8_t> bytes_of_block, pool_.Block(i, block, KvPool::Access::kWrite));
+    RETURN_IF_ERROR(in.Get(bytes_of_block));
   }
   return node;
 }

@@ -59,7 +59,7 @@ class PrefixStore : public KvPool::Reclaimer {
   // Writes all of it to a file that only its owner may read: it tells what was said. Appears when it is complete
   // (docs/FORMAT.md, "Saved prefixes"). fingerprint, at most 4096 bytes: all that keys and values depend on besides
   // tokens and salt - the model, numerics, how they are stored. Errors: those of writing. Allocates.
-  Status Save(std::string_view fingerprint, const std::string& path) const;
+  Status Save(std::string_view fingerprint, const std::string& path);
 
   // What was saved under the same fingerprint, as far as the budget and the pool have room, the most recently used
   // first. Nothing is kept on an error: kNotFound; kUnsupported (another version, another fingerprint, other layers);

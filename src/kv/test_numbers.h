@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "kv/kv_cache.h"
@@ -26,12 +27,19 @@ inline float ReadBack(const KvView& view, int head, int64_t position, int i, boo
 inline const std::vector<KvLayerShape> kPair = {
     {2, 16, 16}, {.kv_heads = 2, .key_dim = 24, .value_dim = 16, .values = KvValues::kPartOfKeys}};
 
+inline void StoreNumber(KvSequence& sequence, int layer, int64_t position, float number) {
+  const KvLayerShape& shape = sequence.pool().layers()[static_cast<size_t>(layer)];
+  std::vector<float> keys, values;
+  for (int i = 0; i < shape.kv_heads * shape.key_dim; ++i) {
+    keys.push_back(number + static_cast<float>(layer) + static_cast<float>(i) / 64);
+  }
+  for (int i = 0; i < shape.kv_heads * shape.value_dim; ++i) values.push_back(-number - static_cast<float>(i) / 64);
+  sequence.Store(layer, position, keys.data(), shape.values == KvValues::kSeparate ? values.data() : nullptr);
+}
+
 inline void StoreNumber(KvSequence& sequence, int64_t position, float number) {
-  for (int layer = 0; layer < 2; ++layer) {
-    std::vector<float> keys, values;
-    for (int i = 0; i < 48; ++i) keys.push_back(number + static_cast<float>(layer) + static_cast<float>(i) / 64);
-    for (int i = 0; i < 32; ++i) values.push_back(-number - static_cast<float>(i) / 64);
-    sequence.Store(layer, position, keys.data(), layer == 0 ? values.data() : nullptr);
+  for (int layer = 0; layer < std::ssize(sequence.pool().layers()); ++layer) {
+    StoreNumber(sequence, layer, position, number);
   }
 }
 
@@ -42,24 +50,27 @@ inline void Extend(KvSequence& sequence, int64_t positions, float first) {
   sequence.Commit(end);
 }
 
-inline void ExpectNumbers(const KvSequence& sequence, const std::vector<float>& numbers) {
-  ASSERT_EQ(sequence.length(), static_cast<int64_t>(numbers.size()));
-  for (int layer = 0; layer < 2; ++layer) {
-    const KvView view = sequence.View(layer);
-    for (size_t p = 0; p < numbers.size(); ++p) {
-      const int64_t window = sequence.pool().layers()[static_cast<size_t>(layer)].window;
-      if (window > 0 && p + static_cast<size_t>(window) <= numbers.size()) continue;  // seen no more
-      for (int head = 0; head < 2; ++head) {
-        const float key = ReadBack(view, head, static_cast<int64_t>(p), 3, false);
-        ASSERT_EQ(key, numbers[p] + static_cast<float>(layer) + static_cast<float>(head * view.key_dim + 3) / 64)
-            << layer << " " << p;
-        if (layer == 0) {
-          ASSERT_EQ(ReadBack(view, head, static_cast<int64_t>(p), 15, true),
-                    -numbers[p] - static_cast<float>(head * 16 + 15) / 64);
-        }
-      }
+inline void ExpectNumbers(const KvSequence& sequence, int layer, const std::vector<float>& numbers) {
+  const KvLayerShape& shape = sequence.pool().layers()[static_cast<size_t>(layer)];
+  const KvView view = sequence.View(layer);
+  for (size_t p = 0; p < numbers.size(); ++p) {
+    if (shape.window > 0 && p + static_cast<size_t>(shape.window) <= numbers.size()) continue;  // seen no more
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      const int key_last = shape.key_dim - 1, value_last = shape.value_dim - 1;
+      ASSERT_EQ(ReadBack(view, head, static_cast<int64_t>(p), key_last, false),
+                numbers[p] + static_cast<float>(layer) + static_cast<float>(head * shape.key_dim + key_last) / 64)
+          << layer << " " << p;
+      if (shape.values == KvValues::kPartOfKeys) continue;
+      ASSERT_EQ(ReadBack(view, head, static_cast<int64_t>(p), value_last, true),
+                -numbers[p] - static_cast<float>(head * shape.value_dim + value_last) / 64)
+          << layer << " " << p;
     }
   }
+}
+
+inline void ExpectNumbers(const KvSequence& sequence, const std::vector<float>& numbers) {
+  ASSERT_EQ(sequence.length(), static_cast<int64_t>(numbers.size()));
+  for (int layer = 0; layer < std::ssize(sequence.pool().layers()); ++layer) ExpectNumbers(sequence, layer, numbers);
 }
 
 inline std::vector<float> Numbers(float first, int count) {

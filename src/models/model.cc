@@ -82,6 +82,17 @@ std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
   return shapes;
 }
 
+std::vector<int32_t> Model::KvOrder(const HParams& hparams) {
+  std::vector<int32_t> index(hparams.layer.size(), -1);  // into KvShapes
+  int32_t kept = 0;
+  for (size_t i = 0; i < hparams.layer.size(); ++i) {
+    if (hparams.layer[i].kv_layer == static_cast<int32_t>(i)) index[i] = kept++;
+  }
+  std::vector<int32_t> order;
+  for (const LayerShape& layer : hparams.layer) order.push_back(index[static_cast<size_t>(layer.kv_layer)]);
+  return order;
+}
+
 Result<std::unique_ptr<Model>> Model::Create(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows,
                                              Numerics numerics, std::span<const int32_t> borrowed_kv) {
   const bool borrows = layout.spec->block.attention == Attention::kBorrowed;
@@ -168,6 +179,7 @@ Status Model::Layer(const LayerPlan& plan, const Batch& batch, WeightSource& wei
   ASSIGN_OR_RETURN(const Lease core, weights.Acquire(plan.core));
   const int64_t rows = static_cast<int64_t>(batch.rows.size());
 
+  RETURN_IF_ERROR(AwaitKv(plan, batch));
   const float* const in = NormOr(plan.attention_norm, core, x, rows);
   Attention(plan, core, batch, {.x = in, .rows = rows, .rounded = scratch_->rounded});
   AddBranch(plan.post_attention_norm, core, rows, x);

@@ -39,6 +39,9 @@ class Model {
   // KV shapes of the layers.
   static std::vector<KvLayerShape> KvShapes(const HParams& hparams);
 
+  // Whose keys and values each layer attends to, as indices into KvShapes. REQUIRES: no drafter's model.
+  static std::vector<int32_t> KvOrder(const HParams& hparams);
+
   int32_t max_rows() const { return max_rows_; }
   Numerics numerics() const { return numerics_; }  // in use
   const HParams& hparams() const { return layout_.hparams; }
@@ -64,6 +67,7 @@ class Model {
   Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows, Numerics numerics);
 
   Status Layer(const LayerPlan& plan, const Batch& batch, WeightSource& weights, float* x);
+  Status AwaitKv(const LayerPlan& plan, const Batch& batch);
   void AddBranch(const WeightUse& post_norm, const Lease& core, int64_t rows, float* x);
 
   // Attention of a layer over `in` [rows, model_dim], into scratch's branch (model_attention.cc).

@@ -23,6 +23,20 @@ void Model::Attention(const LayerPlan& plan, const Lease& core, const Batch& bat
   }
 }
 
+// What the pass reads and writes in the layer's keys and values comes into memory, if it is not there already.
+Status Model::AwaitKv(const LayerPlan& plan, const Batch& batch) {
+  if (layout_.spec->block.attention == Attention::kSingleKey) return Status();
+  KvPool& pool = batch.sequences.front()->pool();
+  if (!pool.BeginLayer(plan.kv_index)) return Status();
+  for (const KvSequence* const sequence : batch.sequences) pool.UseInLayer(*sequence, 0, sequence->length());
+  for (const Row& row : batch.rows) {
+    for (const KvSequence* const sequence : SequencesOf(batch, row)) {
+      pool.UseInLayer(*sequence, row.position, row.position + 1);
+    }
+  }
+  return pool.AwaitLayer();
+}
+
 void Model::GroupedAttention(const LayerPlan& plan, const Lease& core, const Batch& batch, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
