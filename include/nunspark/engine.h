@@ -84,13 +84,13 @@ struct PlanSummary {
   int64_t floor = 0;    // smallest budget the model takes
   int64_t total = 0;    // whole process
   int64_t ceiling = 0;  // what the system leaves us
-  int64_t kv = 0;
+  int64_t kv = 0;       // resident at most; what is beyond it is in a temporary file
   int64_t drafter = 0;  // all of it
 };
 
 struct EngineStats {
   CacheStats cache;
-  int64_t kv_peak_bytes = 0;
+  KvStats kv;
   int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
   int64_t minor_page_faults = 0;   // of the process since its start
   int64_t major_page_faults = 0;   // those that had to read from a drive

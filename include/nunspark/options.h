@@ -53,6 +53,8 @@ struct EngineOptions {
   int32_t prefill_chunk = 1024;                                // prompt tokens per pass
   int threads = 0;                                             // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
+  std::optional<int64_t> kv_budget_bytes = std::nullopt;  // resident keys and values; empty = all
+  std::string kv_spill_dir{};  // of the temporary file for the others; empty = TMPDIR, else /var/tmp
   Numerics numerics = kDefaultNumerics;
   bool prefetch = true;     // false: nothing is read ahead of need
   int32_t warm_window = 1;  // layers prefetched ahead

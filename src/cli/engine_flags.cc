@@ -39,11 +39,15 @@ Governed GovernedBy(bool on, bool off) { return on ? Governed::kOn : off ? Gover
 void AddMemoryFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
   verb.add_option("--memory", flags.memory, "memory for the whole process instead: weights get what the rest leaves");
+  verb.add_option("--kv-budget", flags.kv_budget,
+                  "memory for keys and values; what is beyond it goes to a temporary file")
+      ->capture_default_str();
 }
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   AddMemoryFlags(verb, flags);
   verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
+  verb.add_option("--kv-spill-dir", flags.kv_spill_dir, "folder of that file; else TMPDIR, or /var/tmp");
   verb.add_option("--numerics", flags.numerics, "how activations meet integer weights: f32, or rounded to i16 or i8")
       ->capture_default_str();
   verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")
@@ -96,6 +100,10 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
     if (!memory.ok()) return memory.status().WithContext("--memory");
     options.memory_bytes = *memory;
   }
+  const Result<int64_t> kv_budget = ParseSize(flags.kv_budget);
+  if (!kv_budget.ok()) return kv_budget.status().WithContext("--kv-budget");
+  options.kv_budget_bytes = *kv_budget;
+  options.kv_spill_dir = flags.kv_spill_dir;
   ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
   ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));
   ASSIGN_OR_RETURN(options.numerics, Choose(kNumerics, "--numerics", flags.numerics));

@@ -20,6 +20,8 @@ struct EngineFlags {
   std::string budget = "auto";
   std::string memory;
   std::string kv = "f16";
+  std::string kv_budget = "1TB";
+  std::string kv_spill_dir;
   std::string numerics{NumericsName(kDefaultNumerics)};
   std::string io = "auto";
   int threads = 0;

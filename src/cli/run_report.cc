@@ -230,8 +230,8 @@ std::string ReportText(const RunReport& r) {
        fmt::format("{}  (of {} model)", Gigabytes(r.stats.cache.resident_peak_bytes), Gigabytes(r.model_bytes)));
   line("cache hits / misses", fmt::format("{} / {}", f.hits, f.misses));
   line("kv-budget", fmt::format("{}  ({})", r.kv_budget_text, Gigabytes(r.kv_budget_bytes)));
-  line("kv resident peak", Gigabytes(r.stats.kv_peak_bytes));
-  line("kv hits / misses", "0 / 0");
+  line("kv resident peak", Gigabytes(r.stats.kv.resident_peak_bytes));
+  line("kv hits / misses", fmt::format("{} / {}", r.stats.kv.hits, r.stats.kv.misses));
   const CacheStats& cache = r.stats.cache;
   if (r.lookahead) {
     line("lookahead issued", std::to_string(cache.expert_prefetch.issued));
@@ -255,6 +255,11 @@ std::string ReportText(const RunReport& r) {
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
   line("prefetched layers", PrefetchText(cache.core_prefetch));
   line("prefetched experts", PrefetchText(cache.expert_prefetch));
+  if (r.stats.kv.spilled_bytes > 0) {
+    line("kv spilled",
+         fmt::format("{} written, {} read back, {:.2f}s waited", FormatSize(r.stats.kv.spilled_bytes),
+                     FormatSize(r.stats.kv.reloaded_bytes), static_cast<double>(r.stats.kv.stall_us) / 1e6));
+  }
   line("stall share", fmt::format("{:.1f} %", f.stall_share * 100));
   line("read bandwidth", fmt::format("{} achieved, {} probed", Rate(f.bandwidth_achieved), Rate(f.bandwidth_probed)));
   line("reads", r.io);
@@ -286,7 +291,9 @@ std::string ReportJson(const RunReport& r) {
                               {"plan_bytes", r.plan.total},
                               {"budget_bytes", r.plan.budget},
                               {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
-                              {"kv_peak_bytes", r.stats.kv_peak_bytes},
+                              {"kv_peak_bytes", r.stats.kv.resident_peak_bytes},
+                              {"kv_spilled_bytes", r.stats.kv.spilled_bytes},
+                              {"kv_reloaded_bytes", r.stats.kv.reloaded_bytes},
                               {"weight_huge_pages", HugeJson(r.pages.weights)},
                               {"kv_huge_pages", HugeJson(r.pages.kv)},
                               {"huge_pages_refused", r.pages.refusal},

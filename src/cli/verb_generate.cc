@@ -42,7 +42,6 @@ struct Flags {
   bool json = false;
   std::string expert_trace;
   // Of the original, for features that are not built yet.
-  std::string kv_budget = "1TB";
   int64_t kv_bits = 0;
   int64_t kv_group_size = 64;
 };
@@ -50,9 +49,6 @@ struct Flags {
 // Flags of the original that are still to come.
 void AddOriginalFlags(CLI::App& verb, Flags& flags) {
   const char* const kGroup = "Of the original";
-  verb.add_option("--kv-budget", flags.kv_budget, "resident KV before spilling to disk (spilling is not built yet)")
-      ->capture_default_str()
-      ->group(kGroup);
   verb.add_option("--kv-bits", flags.kv_bits, "quantised KV: not built yet")->group(kGroup);
   verb.add_option("--kv-group-size", flags.kv_group_size, "with --kv-bits")->group(kGroup);
 }
@@ -60,8 +56,6 @@ void AddOriginalFlags(CLI::App& verb, Flags& flags) {
 // Errors: what was asked for and is not there yet.
 Status CheckOriginalFlags(const Flags& flags) {
   if (flags.kv_bits != 0) return UnsupportedError("--kv-bits is not built yet; drop the flag");
-  const Result<int64_t> kv_budget = ParseSize(flags.kv_budget);
-  if (!kv_budget.ok()) return kv_budget.status().WithContext("--kv-budget");
   return Status();
 }
 
@@ -166,12 +160,6 @@ Result<int> Run(const Flags& flags) {
   // The last token is not processed, so it needs no position.
   engine_options.context = std::ssize(prompt) + options.max_tokens - 1;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
-  ASSIGN_OR_RETURN(const int64_t kv_budget, ParseSize(flags.kv_budget));
-  if (engine->plan().kv > kv_budget) {
-    return UnsupportedError(
-        fmt::format("--kv-budget {} is less than the {} of keys and values; spilling them is not built yet",
-                    flags.kv_budget, FormatSize(engine->plan().kv)));
-  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
   std::fprintf(stderr, "Prompt -> %zu tokens\n", prompt.size());
   clock.Loaded();
@@ -209,8 +197,8 @@ Result<int> Run(const Flags& flags) {
                          .plan = engine->plan(),
                          .load_s = clock.load_s(),
                          .budget_text = flags.engine.budget,
-                         .kv_budget_text = flags.kv_budget,
-                         .kv_budget_bytes = kv_budget,
+                         .kv_budget_text = flags.engine.kv_budget,
+                         .kv_budget_bytes = *engine_options.kv_budget_bytes,
                          .drafter = engine_options.drafter,
                          .prefetch = !flags.engine.no_prefetch,
                          .lookahead = flags.engine.lookahead,

@@ -73,6 +73,12 @@ int64_t ExpertCount(const ModelLayout& layout) {
                        [](const PieceLayout& piece) { return piece.kind == PieceKind::kExpert; });
 }
 
+// Of keys and values beyond --kv-budget.
+std::string SpillText(const EnginePlan& plan) {
+  const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+  return plan.memory.kv_bytes < all ? fmt::format(", {} in all, what is beyond it in a file", FormatSize(all)) : "";
+}
+
 std::vector<Part> PartsOf(const Planned& p) {
   const MemoryPlan& m = p.memory();
   const auto layers = static_cast<int32_t>(p.layout().core.size());
@@ -93,8 +99,8 @@ std::vector<Part> PartsOf(const Planned& p) {
                              {"activations", m.scratch_bytes,
                               fmt::format("{} rows a pass, {} threads", p.engine.max_rows, p.engine.threads)},
                              {"KV", m.kv_bytes,
-                              fmt::format("{} positions x {} sequence{}", p.options.context, p.options.max_sequences,
-                                          p.options.max_sequences == 1 ? "" : "s")},
+                              fmt::format("{} positions x {} sequence{}{}", p.options.context, p.options.max_sequences,
+                                          p.options.max_sequences == 1 ? "" : "s", SpillText(p.engine))},
                              {"drafter", m.drafter_bytes, m.drafter_bytes > 0 ? "weights, KV, activations" : "none"},
                              {"reserve", m.reserve_bytes, "page tables, allocator, growth"}});
   return parts;

@@ -91,7 +91,7 @@ class EngineImpl : public Engine {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return {.cache = target_.cache->stats(),
-            .kv_peak_bytes = target_.kv_pool->used_peak_bytes(),
+            .kv = target_.kv_pool->stats(),
             .process_peak_bytes = PeakResidentBytes(),
             .minor_page_faults = usage.ru_minflt,
             .major_page_faults = usage.ru_majflt,
@@ -114,7 +114,7 @@ class EngineImpl : public Engine {
 
   Result<std::unique_ptr<ReadQueue>> OpenQueue(const ReadQueueOptions& io) const;
   Result<ModelRuntime> StartModel(const ModelLayout& layout, const ModelPlan& plan, std::unique_ptr<ReadQueue> queue,
-                                  PieceCacheOptions options);
+                                  PieceCacheOptions options, KvSpillOptions spill);
   Status StartDrafter();
   GroupTarget TargetOf(const std::atomic<bool>& cancelled, int32_t max_sequences);
   Status TakeTurn();
@@ -226,16 +226,22 @@ Status EngineImpl::Start() {
     ASSIGN_OR_RETURN(trace_, ExpertTraceWriter::Create(options_.expert_trace, files_.layout()));
     cache.trace = trace_.get();
   }
-  ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache)));
+  KvSpillOptions spill{.folder = options_.kv_spill_dir,
+                       .prefetch = options_.prefetch,
+                       .order = Model::KvOrder(files_.layout().hparams),
+                       .io = io};
+  if (options_.kv_budget_bytes.has_value()) spill.budget_bytes = *options_.kv_budget_bytes;
+  ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache), std::move(spill)));
   return StartDrafter();
 }
 
 Result<ModelRuntime> EngineImpl::StartModel(const ModelLayout& layout, const ModelPlan& plan,
-                                            std::unique_ptr<ReadQueue> queue, PieceCacheOptions options) {
+                                            std::unique_ptr<ReadQueue> queue, PieceCacheOptions options,
+                                            KvSpillOptions spill) {
   ModelRuntime runtime;
   ASSIGN_OR_RETURN(runtime.cache,
                    PieceCache::Create(layout, plan.index, plan.memory, std::move(queue), std::move(options)));
-  ASSIGN_OR_RETURN(runtime.kv_pool, KvPool::Create(plan.kv_shapes, plan.kv_type, plan.kv_positions));
+  ASSIGN_OR_RETURN(runtime.kv_pool, KvPool::Create(plan.kv_shapes, plan.kv_type, plan.kv_positions, std::move(spill)));
   ASSIGN_OR_RETURN(runtime.model, Model::Create(layout, *pool_, plan.max_rows, options_.numerics));
   return runtime;
 }
@@ -263,7 +269,7 @@ Status EngineImpl::StartDrafter() {
   if (plan_.draft == nullptr) return Status();
   const DraftModelPlan& draft = *plan_.draft;
   ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue(draft.model.index.paths(), io));
-  ASSIGN_OR_RETURN(draft_, StartModel(draft.files->layout(), draft.model, std::move(queue), std::move(cache)));
+  ASSIGN_OR_RETURN(draft_, StartModel(draft.files->layout(), draft.model, std::move(queue), std::move(cache), {}));
   drafter_ = std::make_unique<ModelDrafter>(DraftTarget{.model = *draft_.model,
                                                         .weights = *draft_.cache,
                                                         .kv = *draft_.kv_pool,

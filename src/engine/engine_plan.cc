@@ -1,6 +1,7 @@
 #include "engine/engine_plan.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -67,6 +68,9 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return InvalidArgumentError(
         fmt::format("threads must be from 0 (all) to {}, found {}", kMaxThreads, options.threads));
+  }
+  if (options.kv_budget_bytes.value_or(1) < 1) {
+    return InvalidArgumentError(fmt::format("a KV budget must be at least 1 byte, found {}", *options.kv_budget_bytes));
   }
   if (options.lookahead_top < 1) {
     return InvalidArgumentError(fmt::format("lookahead must name at least 1 expert, found {}", options.lookahead_top));
@@ -201,7 +205,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.budget_bytes = options.budget_bytes;
   request.memory_bytes = options.memory_bytes;
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
-  request.kv_bytes = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+  request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions,
+                                               options.kv_budget_bytes.value_or(std::numeric_limits<int64_t>::max()));
   request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
   if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
   if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;

@@ -514,6 +514,16 @@ int64_t HParams::max_ffn_dim() const {
   return Largest(layer, [](const LayerShape& l) { return l.ffn_dim; });
 }
 
+uint32_t HParams::rotation_side(int64_t rope_length) const {
+  uint32_t side = 0;
+  for (const RopeParams& rope : ropes) {
+    if (static_cast<double>(rope_length) <= rope.original_positions) continue;
+    if (rope.kind == RopeKind::kLongRope) side = std::max<uint32_t>(side, 1);
+    if (rope.kind == RopeKind::kDynamic) side = static_cast<uint32_t>(rope_length);
+  }
+  return side;
+}
+
 int64_t HParams::rope_switch_length() const {
   for (const RopeParams& rope : ropes) {
     if (rope.kind == RopeKind::kLongRope && rope.short_factor != rope.long_factor) {

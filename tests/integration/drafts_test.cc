@@ -38,7 +38,7 @@ GenerateResult RunOnce(const std::string& folder, EngineOptions options, const G
   const Result<GenerateResult> result = runner.session->Generate(PromptOf(runner.files->vocab_size(), prompt_length),
                                                                  generate, [](int32_t) { return true; });
   EXPECT_TRUE(result.ok()) << result.status().message();
-  EXPECT_LE(runner.engine->stats().kv_peak_bytes, runner.engine->plan().kv);
+  EXPECT_LE(runner.engine->stats().kv.resident_peak_bytes, runner.engine->plan().kv);
   return result.ok() ? *result : GenerateResult{};
 }
 

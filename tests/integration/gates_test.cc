@@ -26,6 +26,7 @@ struct Output {
   std::vector<float> prompt;
   std::vector<int32_t> greedy;
   std::vector<std::vector<float>> steps;
+  KvStats kv;
 };
 
 std::vector<int32_t> PromptOf(int64_t vocab_size) {
@@ -45,6 +46,8 @@ Output RunModel(const std::string& folder, EngineOptions options) {
                 &output.greedy, nullptr, &output.steps);
   // Checklist item 23: what is resident stays within the budget.
   EXPECT_LE(runner.engine->stats().cache.resident_peak_bytes, runner.engine->plan().budget);
+  output.kv = runner.engine->stats().kv;
+  EXPECT_LE(output.kv.resident_peak_bytes, runner.engine->plan().kv);
   return output;
 }
 
@@ -147,6 +150,22 @@ TEST_P(Gates, PromptChunksLeaveNoTrace) {
   for (const int32_t chunk : {1, 7, 64, 90}) {
     ExpectSame(RunModel(folder_, {.prefill_chunk = chunk}), base_, "chunk " + std::to_string(chunk));
   }
+}
+
+// Checklist item 47, and 40 to 44 for the kinds of keys and values that models have.
+TEST_P(Gates, AKvBudgetLeavesNoTrace) {
+  EXPECT_EQ(base_.kv.misses, 0);
+  EXPECT_EQ(base_.kv.spilled_bytes, 0);
+  const Output one_byte = RunModel(folder_, {.kv_budget_bytes = 1});
+  ExpectSame(one_byte, base_, "1 byte");
+  EXPECT_GT(one_byte.kv.reloaded_bytes, 0);
+  const int64_t half = base_.kv.resident_peak_bytes / 2;
+  ExpectSame(RunModel(folder_, {.kv_budget_bytes = half}), base_, "half");
+  const Output unread = RunModel(folder_, {.kv_budget_bytes = half, .prefetch = false});
+  ExpectSame(unread, base_, "half, nothing read ahead");
+  EXPECT_LE(unread.kv.reloaded_bytes, one_byte.kv.reloaded_bytes);
+  ExpectSame(RunModel(folder_, {.prefill_chunk = 7, .kv_budget_bytes = 1, .io = IoChoice::kPread, .direct_io = false}),
+             base_, "1 byte, chunk 7, through the page cache");
 }
 
 // The default is what all other gates run with.

@@ -115,7 +115,7 @@ void ExpectSameAsAlone(const std::string& folder, EngineOptions options, int cou
     EXPECT_EQ(together[i].prompt_tokens, alone[i].prompt_tokens) << what << ", sequence " << i;
     EXPECT_EQ(streamed[i], together[i].ids) << what << ", sequence " << i;
   }
-  EXPECT_LE(group.scheduler->engine_stats().kv_peak_bytes, group.engine->plan().kv) << what;
+  EXPECT_LE(group.scheduler->engine_stats().kv.resident_peak_bytes, group.engine->plan().kv) << what;
 }
 
 class Groups : public testing::TestWithParam<std::string> {
@@ -312,7 +312,7 @@ TEST_F(GroupCalls, KeysAndValuesOfAllSequencesAreInThePlan) {
     request.options = {.max_tokens = 2, .sampling = {}, .ignore_eos = true};
   }
   for (const GenerateResult& result : Run()) EXPECT_EQ(result.ids.size(), 2u);
-  EXPECT_LE(group_.scheduler->engine_stats().kv_peak_bytes, group_.engine->plan().kv);
+  EXPECT_LE(group_.scheduler->engine_stats().kv.resident_peak_bytes, group_.engine->plan().kv);
 
   // One of either kind at a time.
   EXPECT_EQ(group_.engine->NewSession().status().code(), StatusCode::kResourceExhausted);
