@@ -174,8 +174,8 @@ struct HParams {
   int64_t max_ffn_dim() const;
   // The length after which a sequence's keys have to be computed anew with other frequencies; 0 = never.
   int64_t rope_switch_length() const;
-  // Keys of two rows are rotated alike where this is the same for their Row::rope_length: what tells prefixes apart that
-  // may not stand for each other (PrefixStore's salt).
+  // Keys of two rows are rotated alike where this is the same for their Row::rope_length: what tells prefixes apart
+  // that may not stand for each other (PrefixStore's salt).
   uint32_t rotation_side(int64_t rope_length) const;
 };
 
