@@ -69,7 +69,8 @@ Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers,
                                                        spills ? MappedMemory::Use::kParts : MappedMemory::Use::kAll));
   if (spills) {
     ASSIGN_OR_RETURN(pool->spill_,
-                     KvSpill::Create(pool->memory_, pool->first_, pool->pitch_, pool->blocks_, std::move(spill)));
+                     KvSpill::Create(pool->memory_, pool->first_, pool->pitch_,
+                                     std::vector<int64_t>(pool->layers_.size(), pool->blocks_), std::move(spill)));
   }
   return pool;
 }

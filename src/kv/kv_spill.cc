@@ -39,18 +39,21 @@ std::string DefaultSpillFolder() {
   return named != nullptr && *named != '\0' ? named : "/var/tmp";
 }
 
-KvSpill::KvSpill(MappedMemory& memory, int64_t blocks, KvSpillOptions options)
-    : memory_(memory), blocks_of_layer_(blocks), options_(std::move(options)) {}
+KvSpill::KvSpill(MappedMemory& memory, KvSpillOptions options) : memory_(memory), options_(std::move(options)) {}
 
 KvSpill::~KvSpill() = default;
 
 Result<std::unique_ptr<KvSpill>> KvSpill::Create(MappedMemory& memory, std::span<const int64_t> first,
-                                                 std::span<const int64_t> pitch, int64_t blocks,
+                                                 std::span<const int64_t> pitch, std::span<const int64_t> blocks,
                                                  KvSpillOptions options) {
-  std::unique_ptr<KvSpill> spill(new KvSpill(memory, blocks, std::move(options)));
+  std::unique_ptr<KvSpill> spill(new KvSpill(memory, std::move(options)));
+  size_t all = 0, most = 0;
   for (size_t i = 0; i < first.size(); ++i) {
     CHECK(first[i] % kIoAlignment == 0 && pitch[i] % kIoAlignment == 0);
-    spill->layers_.push_back({.first = first[i], .pitch = pitch[i]});
+    spill->layers_.push_back(
+        {.first = first[i], .pitch = pitch[i], .blocks = static_cast<int32_t>(blocks[i]), .first_block = all});
+    all += static_cast<size_t>(blocks[i]);
+    most = std::max(most, static_cast<size_t>(blocks[i]));
   }
   spill->order_ = spill->options_.order;
   if (spill->order_.empty()) {
@@ -58,14 +61,13 @@ Result<std::unique_ptr<KvSpill>> KvSpill::Create(MappedMemory& memory, std::span
     std::iota(spill->order_.begin(), spill->order_.end(), 0);
   }
   spill->position_ = spill->order_.size() - 1;
-  const size_t of_layer = static_cast<size_t>(blocks);
-  spill->blocks_.resize(first.size() * of_layer);
-  spill->needed_.reserve(of_layer);
-  spill->ahead_.reserve(of_layer);
+  spill->blocks_.resize(all);
+  spill->needed_.reserve(most);
+  spill->ahead_.reserve(most);
   spill->victims_.reserve(first.size());
   spill->seen_.resize(first.size());
-  spill->runs_.reserve(2 * of_layer);
-  spill->completions_.reserve(2 * of_layer);
+  spill->runs_.reserve(2 * most);
+  spill->completions_.reserve(2 * most);
 
   const std::string& named = spill->options_.folder;
   ASSIGN_OR_RETURN(spill->file_, File::CreateTemporary(named.empty() ? DefaultSpillFolder() : named));
@@ -252,7 +254,7 @@ void KvSpill::ListVictims() {
 
 // Blocks of the layer leave, in runs, until `bytes` more fit.
 Status KvSpill::Evict(size_t layer, Which which, int64_t bytes) {
-  const int32_t end = static_cast<int32_t>(blocks_of_layer_);
+  const int32_t end = layers_[layer].blocks;
   for (int32_t block = 0; block < end && layers_[layer].resident > 0 && !Fits(bytes);) {
     int32_t run_end = block;
     int64_t run_bytes = 0;

@@ -41,10 +41,10 @@ std::string DefaultSpillFolder();
 
 class KvSpill {
  public:
-  // `first` [layers]: where each layer's block 0 begins in the memory; `pitch` [layers]: bytes from a block to the
-  // next, multiples of kIoAlignment. The memory must outlive the object. Errors: those of creating the file.
+  // [layers]: where block 0 begins in the memory, bytes from a block to the next one - both multiples of kIoAlignment -
+  // and how many blocks there are. The memory must outlive the object. Errors: those of creating the file.
   static Result<std::unique_ptr<KvSpill>> Create(MappedMemory& memory, std::span<const int64_t> first,
-                                                 std::span<const int64_t> pitch, int64_t blocks,
+                                                 std::span<const int64_t> pitch, std::span<const int64_t> blocks,
                                                  KvSpillOptions options);
   ~KvSpill();
 
@@ -85,6 +85,8 @@ class KvSpill {
   struct Layer {
     int64_t first = 0;
     int64_t pitch = 0;
+    int32_t blocks = 0;
+    size_t first_block = 0;  // in blocks_
     uint32_t pass = 1;
     int64_t resident = 0;  // blocks
     int64_t active = 0;    // of these, used by the layer's last pass
@@ -95,11 +97,9 @@ class KvSpill {
   };
   enum class Which { kIdle, kStored, kAny };
 
-  KvSpill(MappedMemory& memory, int64_t blocks, KvSpillOptions options);
+  KvSpill(MappedMemory& memory, KvSpillOptions options);
 
-  Block& At(size_t layer, int32_t block) {
-    return blocks_[layer * static_cast<size_t>(blocks_of_layer_) + static_cast<size_t>(block)];
-  }
+  Block& At(size_t layer, int32_t block) { return blocks_[layers_[layer].first_block + static_cast<size_t>(block)]; }
   std::span<uint8_t> Memory(size_t layer, int32_t begin, int32_t end) const;
   bool Fits(int64_t bytes) const { return bytes <= options_.budget_bytes - resident_bytes_; }
   void Gain(size_t layer, int32_t block);
@@ -117,7 +117,6 @@ class KvSpill {
   void ReadAhead();
 
   MappedMemory& memory_;
-  const int64_t blocks_of_layer_;
   const KvSpillOptions options_;
   File file_;
   std::unique_ptr<ReadQueue> queue_;
