@@ -91,10 +91,14 @@ struct PlanSummary {
 struct EngineStats {
   CacheStats cache;
   KvStats kv;
-  int64_t process_peak_bytes = 0;  // peak resident set of the process, as the system counts it
-  int64_t minor_page_faults = 0;   // of the process since its start
-  int64_t major_page_faults = 0;   // those that had to read from a drive
-  std::vector<LayerStats> layers;  // of the model, first to last
+  int64_t prefix_lookups = 0;       // prompts looked up among earlier ones
+  int64_t prefix_tokens_asked = 0;  // their tokens
+  int64_t prefix_tokens_found = 0;  // of them, that did not have to be computed
+  int64_t prefix_bytes = 0;         // kept now
+  int64_t process_peak_bytes = 0;   // peak resident set of the process, as the system counts it
+  int64_t minor_page_faults = 0;    // of the process since its start
+  int64_t major_page_faults = 0;    // those that had to read from a drive
+  std::vector<LayerStats> layers;   // of the model, first to last
 };
 
 // Memory reads faster from huge pages (2 MiB) than from small ones.
@@ -125,6 +129,10 @@ class Engine {
   virtual std::string_view isa() const = 0;       // kernel table in use
   virtual std::string_view numerics() const = 0;  // in use; "f32" for a model without integer codes
   virtual int threads() const = 0;
+  // Why what EngineOptions::prefix_file held was not used; empty: it was, or there is none.
+  virtual std::string_view prefix_note() const = 0;
+  // Writes EngineOptions::prefix_file, if there is one. Not while a session or scheduler runs.
+  virtual Status SavePrefixes() const = 0;
   virtual std::string io_description() const = 0;  // "io_uring+O_DIRECT", and why not, where it is something less
 };
 

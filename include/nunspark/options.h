@@ -50,8 +50,14 @@ struct EngineOptions {
   int64_t context = 4096;                                      // positions the KV cache has room for, per sequence
   int32_t max_sequences = 1;                                   // that a Scheduler runs together
   int64_t kv_tokens = 0;                                       // positions of all of them; 0 = context for each
-  int32_t prefill_chunk = 1024;                                // prompt tokens per pass
-  int threads = 0;                                             // 0 = all CPUs this process may use
+  // Sequences that begin like earlier ones go on from what was computed then, as long as it is in memory.
+  bool reuse_prefixes = false;
+  int64_t prefix_tokens = 0;  // room for that, in positions, beside what running sequences leave free
+  // Where it is kept from one engine to the next: read at the start, written by Engine::SavePrefixes. Empty: nowhere.
+  // What is not of this model and these options is not used.
+  std::string prefix_file{};
+  int32_t prefill_chunk = 1024;  // prompt tokens per pass
+  int threads = 0;               // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
   std::optional<int64_t> kv_budget_bytes = std::nullopt;  // resident keys and values; empty = all
   std::string kv_spill_dir{};  // of the temporary file for the others; empty = TMPDIR, else /var/tmp

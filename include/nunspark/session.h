@@ -45,6 +45,8 @@ struct DraftStats {
   int32_t shortest = 0;       // lengths that were drafted
   int32_t longest = 0;
   int64_t plain_passes = 0;  // passes without a draft
+  int64_t rounds_off = 0;    // prompt lookup, while nothing was looked up
+  int64_t probes = 0;        // of it, since then
 };
 
 struct GenerateResult {

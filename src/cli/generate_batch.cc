@@ -387,6 +387,7 @@ Result<int> RunBatch(const ModelFiles& files, EngineOptions options, const Batch
   const int64_t at_once = std::min(job.parallel, survey.lines);
   options.context = survey.longest;
   options.max_sequences = static_cast<int32_t>(at_once);
+  options.reuse_prefixes = true;
   options.kv_tokens = std::max(survey.positions, survey.longest);
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(files, options));
   std::fprintf(stderr, "Batch -> %s\n",

@@ -248,7 +248,9 @@ std::string ReportText(const RunReport& r) {
   line("locked weights", r.pages.lock_refusal.empty()
                              ? FormatSize(r.pages.locked_bytes)
                              : fmt::format("{} ({})", FormatSize(r.pages.locked_bytes), r.pages.lock_refusal));
-  line("prompt", fmt::format("{} tokens in {:.2f}s, {} read", r.result.prompt_tokens, r.result.prompt_s,
+  const std::string cached =
+      r.result.cached_tokens > 0 ? fmt::format(", {} of them known before", r.result.cached_tokens) : std::string();
+  line("prompt", fmt::format("{} tokens in {:.2f}s{}, {} read", r.result.prompt_tokens, r.result.prompt_s, cached,
                              FormatSize(r.result.prompt_bytes_read)));
   line("decode",
        fmt::format("{:.2f} tok/s, second half {:.2f} tok/s", f.decode_tokens_per_s, f.second_half_tokens_per_s));
@@ -282,6 +284,7 @@ std::string ReportJson(const RunReport& r) {
       {"timings", Json::Object{{"load_s", r.load_s},
                                {"prompt_s", result.prompt_s},
                                {"prompt_tokens", result.prompt_tokens},
+                               {"cached_tokens", result.cached_tokens},
                                {"first_token_s", result.first_token_s},
                                {"decode_s", result.decode_s},
                                {"decode_tokens", decode_tokens},

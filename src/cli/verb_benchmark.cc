@@ -32,7 +32,6 @@ struct Flags {
   int64_t max_tokens = 100;
   std::string out;
   bool quick = false;
-  // Of the original, for arms that are not built yet.
   std::string draft;
   int64_t draft_tokens = 24;
   bool no_spec = false, ngram = false, no_ngram_adaptive = false, yes = false;
@@ -63,6 +62,7 @@ struct Run {
   GenerateResult result;
   EngineStats stats;
   PlanSummary plan;
+  DrafterOptions drafter;
   bool has_experts = false;
 };
 
@@ -88,6 +88,15 @@ std::optional<double> ExpertHitPercent(const Run& run) {
 // The peak of the next engine, not that of one before. Where this is refused the peaks are those of all runs so far.
 void ForgetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
+double Multiplier(const DraftStats& drafts) {
+  return Ratio(static_cast<double>(drafts.tokens), static_cast<double>(drafts.passes));
+}
+
+std::string ModeOf(const DrafterOptions& drafter) {
+  return drafter.ngram ? "ngram-spec" : drafter.any() ? "spec" : "greedy";
+}
+
+// A fresh engine, and so a fresh drafter, for each.
 Result<Run> RunOne(const ModelFiles& files, EngineOptions options, const Workload& workload, int64_t max_tokens) {
   const Json context(
       Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", workload.prompt}}}},
@@ -102,8 +111,14 @@ Result<Run> RunOne(const ModelFiles& files, EngineOptions options, const Workloa
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(files, options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
   const InterruptsSession interrupts(*session);
-  std::fprintf(stderr, "%s, greedy: %zu prompt tokens ...\n", workload.name, prompt.size());
-  Run run{.label = workload.name, .mode = "greedy", .result = {}, .stats = {}, .plan = {}, .has_experts = false};
+  Run run{.label = workload.name,
+          .mode = ModeOf(options.drafter),
+          .result = {},
+          .stats = {},
+          .plan = {},
+          .drafter = options.drafter,
+          .has_experts = false};
+  std::fprintf(stderr, "%s, %s: %zu prompt tokens ...\n", workload.name, run.mode.c_str(), prompt.size());
   ASSIGN_OR_RETURN(run.result, session->Generate(prompt, {.max_tokens = static_cast<int32_t>(max_tokens)},
                                                  [](int32_t) { return true; }));
   if (run.result.finish_reason == FinishReason::kCancelled) return CancelledError("stopped");
@@ -132,6 +147,22 @@ std::string MemoryText() {
   return bytes > 0 ? fmt::format("{:.0f}", static_cast<double>(bytes) / 1e9) : "unknown";
 }
 
+// Of the arms that draft.
+std::string SettingsText(const std::vector<Run>& runs) {
+  const Run& last = runs.back();
+  std::string text = last.drafter.any() ? fmt::format("speculative=on, K={}", last.drafter.tokens) : "speculative=off";
+  if (last.drafter.ngram && last.drafter.ngram_adaptive) {
+    int32_t shortest = last.drafter.tokens, longest = 0;
+    for (const Run& run : runs) {
+      if (!run.drafter.ngram) continue;
+      shortest = std::min(shortest, run.result.drafts.shortest);
+      longest = std::max(longest, run.result.drafts.longest);
+    }
+    text += fmt::format(", ngram-adaptive=on, k={}-{}", shortest, longest);
+  }
+  return text;
+}
+
 void PrintReport(const std::string& model, const std::vector<Run>& runs, const std::string& isa) {
   std::string text = "----- BEGIN SHAREABLE REPORT -----\n";
   text += fmt::format("### nunspark bench -- {}\n", model);
@@ -142,12 +173,13 @@ void PrintReport(const std::string& model, const std::vector<Run>& runs, const s
   for (const Run& run : runs) {
     const std::optional<double> hit = ExpertHitPercent(run);
     text += fmt::format("| {} | {} | {:.2f} | {} | {} | {:.0f} | {:.2f} |\n", run.label, run.mode, DecodeRate(run),
-                        kMissing, hit ? fmt::format("{:.1f}", *hit) : kMissing, BytesPerToken(run) / 1e6,
+                        run.drafter.any() ? fmt::format("{:.2f}", Multiplier(run.result.drafts)) : kMissing,
+                        hit ? fmt::format("{:.1f}", *hit) : kMissing, BytesPerToken(run) / 1e6,
                         static_cast<double>(run.stats.process_peak_bytes) / 1e9);
     longest = std::max(longest, run.result.ids.size());
   }
-  text += fmt::format("\nsettings: budget={:.2f}GB, max_tokens<={}, speculative=off\n",
-                      static_cast<double>(runs.front().plan.budget) / 1e9, longest);
+  text += fmt::format("\nsettings: budget={:.2f}GB, max_tokens<={}, {}\n",
+                      static_cast<double>(runs.front().plan.budget) / 1e9, longest, SettingsText(runs));
   text += "----- END SHAREABLE REPORT -----\n";
   text +=
       "Figures of other machines help everyone who chooses one: share the block above where the project is "
@@ -160,6 +192,27 @@ Json PerKind(const CacheStats& cache, Value KindStats::*member) {
   return Json::Object{{"dense", cache.dense.*member}, {"core", cache.core.*member}, {"expert", cache.expert.*member}};
 }
 
+Json SpecJson(const Run& run) {
+  const DraftStats& drafts = run.result.drafts;
+  Json json(Json::Object{
+      {"target_passes", drafts.passes},
+      {"tokens_emitted", drafts.tokens},
+      {"draft_tokens_proposed", drafts.proposed},
+      {"accepted_total", drafts.accepted},
+      {"accepted_offpath", drafts.off_path},
+      {"multiplier", Multiplier(drafts)},
+      {"deviation_rate", Ratio(static_cast<double>(drafts.off_path), static_cast<double>(drafts.accepted))},
+      {"draft_tokens_per_sweep", int64_t{run.drafter.tokens}},
+      {"near_tie_rows", drafts.near_tie_rows}});
+  if (!run.drafter.ngram) return json;
+  json.Set("ngram_adaptive", run.drafter.ngram_adaptive);
+  json.Set("k_min_seen", int64_t{drafts.shortest});
+  json.Set("k_max_seen", int64_t{drafts.longest});
+  json.Set("disabled_rounds", drafts.rounds_off);
+  json.Set("probes", drafts.probes);
+  return json;
+}
+
 Json RunJson(const Run& run) {
   const CacheStats& cache = run.stats.cache;
   const PrefetchStats& ahead = cache.expert_prefetch;
@@ -167,37 +220,39 @@ Json RunJson(const Run& run) {
       Json::Object{{"issued", ahead.issued}, {"used", ahead.used}, {"wasted_bytes", ahead.wasted_bytes}});
   const auto tokens = static_cast<int64_t>(run.result.ids.size());
   const std::optional<double> hit = ExpertHitPercent(run);
-  return Json::Object{{"label", run.label},
-                      {"mode", run.mode},
-                      {"prompt_tokens", run.result.prompt_tokens},
-                      {"tokens_generated", tokens},
-                      {"decode_tokens", std::max<int64_t>(tokens - 1, 0)},
-                      {"wall_time_prefill_s", run.result.prompt_s},
-                      {"wall_time_decode_s", run.result.decode_s},
-                      {"wall_time_total_s", run.result.prompt_s + run.result.decode_s},
-                      {"tok_s_decode", DecodeRate(run)},
-                      {"peak_memory_gb", static_cast<double>(run.stats.process_peak_bytes) / 1e9},
-                      {"cache_stats", Json::Object{{"hits", PerKind(cache, &KindStats::hits)},
-                                                   {"misses", PerKind(cache, &KindStats::misses)},
-                                                   {"bytes_loaded", PerKind(cache, &KindStats::bytes_read)},
-                                                   {"resident_bytes", Json::Object{{"all", cache.resident_bytes}}},
-                                                   {"speculative", speculative}}},
-                      {"prefetch_stats", Json::Object{{"stall_seconds", static_cast<double>(cache.stall_us) / 1e6},
+  Json json(Json::Object{{"label", run.label},
+                         {"mode", run.mode},
+                         {"prompt_tokens", run.result.prompt_tokens},
+                         {"tokens_generated", tokens},
+                         {"decode_tokens", std::max<int64_t>(tokens - 1, 0)},
+                         {"wall_time_prefill_s", run.result.prompt_s},
+                         {"wall_time_decode_s", run.result.decode_s},
+                         {"wall_time_total_s", run.result.prompt_s + run.result.decode_s},
+                         {"tok_s_decode", DecodeRate(run)},
+                         {"peak_memory_gb", static_cast<double>(run.stats.process_peak_bytes) / 1e9},
+                         {"cache_stats", Json::Object{{"hits", PerKind(cache, &KindStats::hits)},
+                                                      {"misses", PerKind(cache, &KindStats::misses)},
+                                                      {"bytes_loaded", PerKind(cache, &KindStats::bytes_read)},
+                                                      {"resident_bytes", Json::Object{{"all", cache.resident_bytes}}},
                                                       {"speculative", speculative}}},
-                      {"bytes_loaded_total", LayerBytes(run)},
-                      {"bytes_per_token", BytesPerToken(run)},
-                      {"budget_bytes", run.plan.budget},
-                      {"has_experts", run.has_experts},
-                      {"expert_hit_pct", hit ? Json(*hit) : Json()}};
+                         {"prefetch_stats", Json::Object{{"stall_seconds", static_cast<double>(cache.stall_us) / 1e6},
+                                                         {"speculative", speculative}}},
+                         {"bytes_loaded_total", LayerBytes(run)},
+                         {"bytes_per_token", BytesPerToken(run)},
+                         {"budget_bytes", run.plan.budget},
+                         {"has_experts", run.has_experts},
+                         {"expert_hit_pct", hit ? Json(*hit) : Json()}});
+  if (run.drafter.any()) json.Set("spec_stats", SpecJson(run));
+  return json;
 }
 
 Json ReportJson(const Flags& flags, const std::string& folder, const std::vector<Run>& runs) {
   Json::Array array;
   for (const Run& run : runs) array.push_back(RunJson(run));
   return Json::Object{{"meta", Json::Object{{"packed", folder},
-                                            {"draft", Json()},
-                                            {"ngram", false},
-                                            {"ngram_adaptive", false},
+                                            {"draft", flags.draft.empty() ? Json() : Json(flags.draft)},
+                                            {"ngram", flags.ngram},
+                                            {"ngram_adaptive", flags.ngram && !flags.no_ngram_adaptive},
                                             {"draft_tokens", flags.draft_tokens},
                                             {"max_tokens", flags.quick ? kQuickTokens : flags.max_tokens},
                                             {"budget_bytes", runs.front().plan.budget},
@@ -222,13 +277,19 @@ std::string FolderOf(const Flags& flags) {
 }
 
 Result<int> RunBench(const Flags& flags) {
-  if (flags.ngram || !flags.draft.empty()) {
-    return UnsupportedError(fmt::format("{} is not built yet; drop the flag", flags.ngram ? "--ngram" : "--draft"));
-  }
   if (flags.max_tokens < 2 || flags.max_tokens > (1 << 20)) {
     return InvalidArgumentError(fmt::format("--max-tokens must be from 2 to 2^20, found {}", flags.max_tokens));
   }
+  if (flags.draft_tokens < 1 || flags.draft_tokens > (1 << 20)) {
+    return InvalidArgumentError(fmt::format("--draft-tokens must be from 1 to 2^20, found {}", flags.draft_tokens));
+  }
   ASSIGN_OR_RETURN(const EngineOptions options, MakeEngineOptions(flags.engine));
+  EngineOptions drafting = options;
+  drafting.drafter = {.ngram = flags.ngram,
+                      .ngram_adaptive = !flags.no_ngram_adaptive,
+                      .draft_model = flags.ngram ? std::string() : flags.draft,
+                      .tokens = static_cast<int32_t>(flags.draft_tokens)};
+  const bool drafts = drafting.drafter.any() && !flags.no_spec && !flags.quick;
   const std::string folder = FolderOf(flags);
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(folder));
   std::vector<Run> runs;
@@ -239,6 +300,9 @@ Result<int> RunBench(const Flags& flags) {
     for (const Workload& workload : kWorkloads) {
       ASSIGN_OR_RETURN(Run run, RunOne(*files, options, workload, flags.max_tokens));
       runs.push_back(std::move(run));
+      if (!drafts) continue;
+      ASSIGN_OR_RETURN(Run drafted, RunOne(*files, drafting, workload, flags.max_tokens));
+      runs.push_back(std::move(drafted));
     }
   }
   const std::string version = VersionText();
@@ -261,12 +325,15 @@ void AddBench(CLI::App& app, Action* action) {
   verb->add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")->capture_default_str();
   verb->add_option("--out", flags->out, "write the raw figures to this file (JSON)");
   verb->add_flag("--quick", flags->quick, "one workload, 50 tokens");
+  const char* const kDrafts = "Speculative decoding, a second run of each workload";
+  verb->add_option("--draft", flags->draft, "folder of a draft model with the same tokenizer")->group(kDrafts);
+  verb->add_flag("--ngram", flags->ngram, "draft by prompt lookup instead")->group(kDrafts);
+  verb->add_option("--draft-tokens", flags->draft_tokens, "tokens of a draft, at most")
+      ->capture_default_str()
+      ->group(kDrafts);
+  verb->add_flag("--no-ngram-adaptive", flags->no_ngram_adaptive, "with --ngram: always that many")->group(kDrafts);
+  verb->add_flag("--no-spec", flags->no_spec, "no such runs, whatever else is given")->group(kDrafts);
   const char* const kGroup = "Of the original";
-  verb->add_option("--draft", flags->draft, "not built yet")->group(kGroup);
-  verb->add_option("--draft-tokens", flags->draft_tokens, "with a drafter")->group(kGroup);
-  verb->add_flag("--no-spec", flags->no_spec, "greedy arms only, as always now")->group(kGroup);
-  verb->add_flag("--ngram", flags->ngram, "not built yet")->group(kGroup);
-  verb->add_flag("--no-ngram-adaptive", flags->no_ngram_adaptive, "with --ngram")->group(kGroup);
   verb->add_flag("--yes", flags->yes, "changes nothing here: nothing is asked")->group(kGroup);
   AddEngineFlags(*verb, flags->engine);
   verb->require_subcommand(0, 1);

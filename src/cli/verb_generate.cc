@@ -38,6 +38,7 @@ struct Flags {
   bool no_chat_template = false;
   std::string batch, out;
   int64_t parallel = 8;
+  std::string prefix_file;
   bool metrics = false;
   bool json = false;
   std::string expert_trace;
@@ -149,6 +150,8 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(engine_options.drafter, MakeDrafterOptions(flags.drafter));
   engine_options.expert_trace = flags.expert_trace;
+  engine_options.reuse_prefixes = !flags.prefix_file.empty();
+  engine_options.prefix_file = flags.prefix_file;
   ASSIGN_OR_RETURN(TextOptions text, MakeTextOptions(flags.sampling));
   const GenerateOptions& options = text.generate;
 
@@ -162,6 +165,10 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
   std::fprintf(stderr, "Prompt -> %zu tokens\n", prompt.size());
+  if (!engine->prefix_note().empty()) {
+    std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),
+                 std::string(engine->prefix_note()).c_str());
+  }
   clock.Loaded();
 
   Output output(flags.json);
@@ -188,6 +195,9 @@ Result<int> Run(const Flags& flags) {
   output.Finish();
   if (output.stopped()) result->finish_reason = FinishReason::kStop;
   if (output.failed()) return IoError("standard output cannot be written to any more");
+  if (const Status saved = engine->SavePrefixes(); !saved.ok()) {
+    std::fprintf(stderr, "Note: the prompt's keys and values are not kept: %s\n", saved.message().c_str());
+  }
 
   const RunReport report{.result = *result,
                          .prompt = prompt,
@@ -237,6 +247,8 @@ void AddGenerate(CLI::App& app, Action* action) {
       ->group("Many prompts");
   verb->add_option("--out", flags->out, "with --batch: add the results to this file, and go on where it ends")
       ->group("Many prompts");
+  verb->add_option("--prefix-file", flags->prefix_file,
+                   "keep what is computed for this prompt here, and begin with what an earlier run kept");
   verb->add_option("--parallel", flags->parallel, "with --batch: prompts at once")
       ->capture_default_str()
       ->group("Many prompts");

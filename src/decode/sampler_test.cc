@@ -173,5 +173,65 @@ TEST(CheckSampling, NamesTheOptionThatIsOutOfRange) {
   EXPECT_FALSE(CheckSampling({.temperature = std::nan("")}).ok());
 }
 
+TEST(Sampler, TypicalKeepsWhatIsAsSurprisingAsExpected) {
+  // Probabilities 0.55 and three times 0.15: surprises 0.60 and 1.90, expected 1.18, which 0.60 is nearer to.
+  const std::vector<float> logits = {std::log(0.15f), std::log(0.55f), std::log(0.15f), std::log(0.15f)};
+  EXPECT_EQ(Shares({.temperature = 1, .typical_p = 0.5}, logits).size(), 1u);
+  EXPECT_EQ(Shares({.temperature = 1, .typical_p = 0.99}, logits).size(), 4u);
+  // One token of 0.4 among 60 of 0.01: the expected surprise, 3.1, is nearer to 4.6 than to 0.9, so the best goes.
+  std::vector<float> flat(60, std::log(0.01f));
+  flat.push_back(std::log(0.4f));
+  const auto shares = Shares({.temperature = 1, .typical_p = 0.495}, flat);
+  EXPECT_EQ(shares.count(60), 0u);
+  EXPECT_EQ(shares.size(), 50u);
+  // Behind top-k, and before top-p.
+  EXPECT_EQ(Shares({.temperature = 1, .top_k = 10, .typical_p = 0.05}, flat).size(), 1u);
+}
+
+TEST(Sampler, TheBestOfADrawAreTheDrawWithoutReplacement) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 2);
+  for (const SamplingOptions& options :
+       {SamplingOptions{}, SamplingOptions{.temperature = 0.8}, SamplingOptions{.temperature = 1.2, .top_k = 20},
+        SamplingOptions{.temperature = 1, .top_p = 0.9}, SamplingOptions{.temperature = 1, .min_p = 0.05}}) {
+    std::vector<float> logits(300);
+    for (float& logit : logits) logit = normal(random);
+    SamplerScratch scratch;
+    Sampler sampler(options, 300, scratch);
+    const DrawKey key{.seed = 3, .choice = 1, .position = 7};
+    int32_t winners[5] = {};
+    ASSERT_EQ(sampler.SampleBest(logits.data(), key, winners), 5u);
+    for (const int32_t winner : winners) {
+      // What wins when those before it cannot.
+      EXPECT_EQ(sampler.Sample(logits.data(), key), winner) << options.temperature;
+      if (options.top_p < 1 || options.top_k > 0 || options.min_p > 0) break;  // else another token gets in
+      logits[static_cast<size_t>(winner)] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  const std::vector<float> few = {1, 2, -std::numeric_limits<float>::infinity()};
+  SamplerScratch scratch;
+  Sampler sampler({.temperature = 1}, 3, scratch);
+  int32_t winners[3] = {};
+  EXPECT_EQ(sampler.SampleBest(few.data(), {}, winners), 2u);
+}
+
+TEST(Sampler, LogprobsAreThoseOfTheSoftmax) {
+  const std::vector<float> logits = {1, 3, 2, -4, 3};
+  double total = 0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+  SamplerScratch scratch;
+  Sampler sampler({.temperature = 0.1, .top_k = 1}, 5, scratch);
+  sampler.Reserve();
+  TokenLogprob best[3];
+  for (int32_t token = 0; token < 5; ++token) {
+    EXPECT_NEAR(sampler.Logprobs(logits.data(), token, best), logits[static_cast<size_t>(token)] - std::log(total),
+                1e-5);
+  }
+  EXPECT_EQ(best[0].token, 1);
+  EXPECT_EQ(best[1].token, 4);
+  EXPECT_EQ(best[2].token, 2);
+  EXPECT_NEAR(best[2].logprob, 2 - std::log(total), 1e-5);
+}
+
 }  // namespace
 }  // namespace nunspark

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -124,6 +124,11 @@ Status SequenceGroup::Join(int32_t tag, const SequenceRequest& request) {
   members_.push_back(std::make_unique<Member>(tag, slot, request, target_, scratch_));
   free_slots_.pop_back();
   if (target_.drafter != nullptr) target_.drafter->Begin(slot);
+  Member& member = *members_.back();
+  if (target_.prefixes != nullptr) {
+    const uint32_t side = target_.model.hparams().rotation_side(std::ssize(member.tokens));
+    member.run.Cached(target_.prefixes->Match(member.tokens, side, member.kv));
+  }
   return Status();
 }
 
@@ -416,6 +421,8 @@ bool SequenceGroup::Deliver(Member& member, int64_t bytes_read) {
     }
   }
   if (member.run.taken().empty()) return true;
+  // Here, too, where layers with windows will give up what the prompt's end needs.
+  if (member.base < prompt) KeepPrefix(member);
   member.tokens.insert(member.tokens.end(), member.run.taken().begin(), member.run.taken().end());
   const auto wanted = [&](const GeneratedToken& token) { return callbacks_.on_token(member.tag, token); };
   if (!member.run.Accept(bytes_read, wanted)) return false;
@@ -431,6 +438,7 @@ void SequenceGroup::End(Member& member, const Status& status) {
   const auto place = std::find_if(members_.begin(), members_.end(),
                                   [&](const std::unique_ptr<Member>& other) { return other.get() == &member; });
   const std::unique_ptr<Member> ended = std::move(*place);
+  if (status.ok()) KeepPrefix(*ended);
   ended->kv.Truncate(0);
   for (int32_t i = 0; i < paths_per_sequence_; ++i) {
     paths_[static_cast<size_t>(ended->slot * paths_per_sequence_ + i)]->Truncate(0);
@@ -440,6 +448,8 @@ void SequenceGroup::End(Member& member, const Status& status) {
     if (const NgramLength* const length = target_.drafter->ngram_length(ended->slot)) {
       ended->run.drafts().shortest = length->shortest();
       ended->run.drafts().longest = length->longest();
+      ended->run.drafts().rounds_off = length->rounds_off();
+      ended->run.drafts().probes = length->probes();
     }
   }
   GenerateResult result = ended->run.Finish(target_.bytes_read());
@@ -448,6 +458,14 @@ void SequenceGroup::End(Member& member, const Status& status) {
   } else {
     callbacks_.on_end(ended->tag, status);
   }
+}
+
+void SequenceGroup::KeepPrefix(const Member& member) {
+  if (target_.prefixes == nullptr) return;
+  // Rotations of a length that no prompt has: what is stored is of no other sequence's beginning.
+  const uint32_t side = target_.model.hparams().rotation_side(member.run.prompt_tokens());
+  if (target_.model.hparams().rotation_side(member.kv.length()) != side) return;
+  target_.prefixes->Insert(member.tokens, side, member.kv);
 }
 
 void SequenceGroup::Sweep() {

@@ -20,6 +20,7 @@
 #include "decode/drafter.h"
 #include "decode/sequence_run.h"
 #include "kv/kv_cache.h"
+#include "kv/prefix_store.h"
 #include "models/batch.h"
 #include "models/model.h"
 #include "models/weight_source.h"
@@ -39,6 +40,8 @@ struct GroupTarget {
   const std::atomic<bool>& cancelled;  // ends a step between layers
   std::span<const int32_t> stop_ids;
   std::function<int64_t()> bytes_read;  // of the drive, so far
+
+  PrefixStore* prefixes = nullptr;  // of what came before; none: every prompt from its beginning
 
   Drafter* drafter = nullptr;  // none: plain decoding
   TreeShape shape = TreeShape::Chain(0);
@@ -142,6 +145,7 @@ class SequenceGroup {
   void RecordPass(double pass_s);
   bool Deliver(Member& member, int64_t bytes_read);
   void End(Member& member, const Status& status);
+  void KeepPrefix(const Member& member);
   void Sweep();
 
   const GroupTarget target_;

@@ -29,6 +29,7 @@
 #include "io/read_trace.h"
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
+#include "kv/prefix_store.h"
 #include "models/model.h"
 #include "weights/expert_trace.h"
 #include "weights/piece_cache.h"
@@ -92,6 +93,10 @@ class EngineImpl : public Engine {
     ::getrusage(RUSAGE_SELF, &usage);
     return {.cache = target_.cache->stats(),
             .kv = target_.kv_pool->stats(),
+            .prefix_lookups = prefixes_ != nullptr ? prefixes_->stats().lookups : 0,
+            .prefix_tokens_asked = prefixes_ != nullptr ? prefixes_->stats().tokens_asked : 0,
+            .prefix_tokens_found = prefixes_ != nullptr ? prefixes_->stats().tokens_found : 0,
+            .prefix_bytes = prefixes_ != nullptr ? prefixes_->bytes() : 0,
             .process_peak_bytes = PeakResidentBytes(),
             .minor_page_faults = usage.ru_minflt,
             .major_page_faults = usage.ru_majflt,
@@ -108,6 +113,8 @@ class EngineImpl : public Engine {
   std::string_view numerics() const override { return NumericsName(target_.model->numerics()); }
   int threads() const override { return plan_.threads; }
   std::string io_description() const override { return target_.cache->io_description(); }
+  std::string_view prefix_note() const override { return prefix_note_; }
+  Status SavePrefixes() const override;
 
  private:
   friend class SessionImpl;
@@ -116,6 +123,8 @@ class EngineImpl : public Engine {
   Result<ModelRuntime> StartModel(const ModelLayout& layout, const ModelPlan& plan, std::unique_ptr<ReadQueue> queue,
                                   PieceCacheOptions options, KvSpillOptions spill);
   Status StartDrafter();
+  void StartPrefixes();
+  std::string PrefixFingerprint() const;
   GroupTarget TargetOf(const std::atomic<bool>& cancelled, int32_t max_sequences);
   Status TakeTurn();
   // What a run has added to the trace of experts is written when the run ends, however it ends.
@@ -129,6 +138,8 @@ class EngineImpl : public Engine {
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<ExpertTraceWriter> trace_;
   ModelRuntime target_;
+  std::unique_ptr<PrefixStore> prefixes_;  // nullptr: none; before the pool it is of, after all that uses it
+  std::string prefix_note_;
   ModelRuntime draft_;        // empty unless a model drafts
   HiddenDraft hidden_draft_;  // empty unless an EAGLE head or an assistant does
   std::unique_ptr<Drafter> drafter_;
@@ -232,7 +243,25 @@ Status EngineImpl::Start() {
                        .io = io};
   if (options_.kv_budget_bytes.has_value()) spill.budget_bytes = *options_.kv_budget_bytes;
   ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache), std::move(spill)));
+  if (options_.reuse_prefixes) StartPrefixes();
   return StartDrafter();
+}
+
+std::string EngineImpl::PrefixFingerprint() const {
+  return fmt::format("{} numerics {} kv {}", files_.checkpoint().source_hash, numerics(),
+                     static_cast<int>(options_.kv));
+}
+
+void EngineImpl::StartPrefixes() {
+  prefixes_ = std::make_unique<PrefixStore>(*target_.kv_pool, target_.kv_pool->bytes());
+  if (options_.prefix_file.empty()) return;
+  const Status loaded = prefixes_->Load(PrefixFingerprint(), options_.prefix_file);
+  if (!loaded.ok() && loaded.code() != StatusCode::kNotFound) prefix_note_ = loaded.message();
+}
+
+Status EngineImpl::SavePrefixes() const {
+  if (prefixes_ == nullptr || options_.prefix_file.empty()) return Status();
+  return prefixes_->Save(PrefixFingerprint(), options_.prefix_file);
 }
 
 Result<ModelRuntime> EngineImpl::StartModel(const ModelLayout& layout, const ModelPlan& plan,
@@ -290,6 +319,7 @@ GroupTarget EngineImpl::TargetOf(const std::atomic<bool>& cancelled, int32_t max
           .cancelled = cancelled,
           .stop_ids = files_.stop_ids(),
           .bytes_read = [this] { return target_.cache->stats().bytes_read(); },
+          .prefixes = prefixes_.get(),
           .drafter = drafter_.get(),
           .shape = plan_.draft_shape,
           .governed = options_.drafter.adaptive,

@@ -10,6 +10,7 @@
 #include "decode/model_drafter.h"
 #include "decode/sequence_group.h"
 #include "engine/draft_check.h"
+#include "kv/prefix_store.h"
 #include "models/model.h"
 
 namespace nunspark {
@@ -86,6 +87,13 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < options.context)) {
     return InvalidArgumentError(
         fmt::format("room for {} tokens in all is less than the context of {}", options.kv_tokens, options.context));
+  }
+  if (options.prefix_tokens < 0 || options.prefix_tokens > kMaxContext) {
+    return InvalidArgumentError(
+        fmt::format("room for prefixes must be from 0 to {} tokens, found {}", kMaxContext, options.prefix_tokens));
+  }
+  if (!options.reuse_prefixes && (options.prefix_tokens > 0 || !options.prefix_file.empty())) {
+    return InvalidArgumentError("room or a file for prefixes makes sense only where they are used again");
   }
   const double share = options.expert_cache_fraction.value_or(0);
   if (!(share >= 0 && share <= 1)) {
@@ -188,7 +196,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
       std::max(std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences),
                std::min<int64_t>(SequenceGroup::PlanRows(needs),
                                  std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
-  plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs);
+  plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs) +
+                      AlignUp(options.prefix_tokens, kKvBlockPositions);
   if (options.drafter.ngram) {
     // Goes before the others, and needs nothing.
   } else if (!options.drafter.eagle_dir.empty()) {
@@ -210,6 +219,9 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
   if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
   if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
+  if (options.reuse_prefixes) {
+    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions, request.kv_bytes);
+  }
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;
 }

@@ -3,7 +3,6 @@
 #define NUNSPARK_MODELS_HPARAMS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -263,6 +263,84 @@ TEST(DraftTrees, GoTheWayOfTheOriginal) {
   }
 }
 
+// Checklist item 69: what is computed for a prefix is what a cold run computes, with drafts or without.
+class Prefixes : public testing::TestWithParam<std::string> {};
+
+TEST_P(Prefixes, ReusedLeaveNoTraceInMemoryAndThroughAFile) {
+  const std::string folder = FolderOf(GetParam());
+  const TempFolder temp;
+  EngineOptions options{
+      .context = 512, .reuse_prefixes = true, .prefix_tokens = 1024, .prefix_file = temp.path() + "/kept"};
+  options.drafter = {.ngram = true, .tokens = 4, .adaptive = false};
+  const Runner cold = Runner::Open(folder, {.context = 512});
+  const int64_t vocab = cold.files->vocab_size();
+  // Prompts that share their beginnings: the same, longer, shorter, one token off, and one of the answers in it.
+  const std::vector<int32_t> all = PromptOf(vocab, 300);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const ptrdiff_t length : {200, 200, 300, 130, 64, 65, 1})
+    prompts.emplace_back(all.begin(), all.begin() + length);
+  prompts.push_back(prompts[2]);
+  prompts.back()[140] = (prompts.back()[140] + 1) % static_cast<int32_t>(vocab);
+  const auto run = [](const Runner& runner, const std::vector<int32_t>& prompt, bool sampled) {
+    const Result<GenerateResult> result =
+        runner.session->Generate(prompt, sampled ? Sampled(40) : Greedy(40), [](int32_t) { return true; });
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? *result : GenerateResult{};
+  };
+  std::vector<std::vector<int32_t>> want;
+  for (size_t i = 0; i < prompts.size(); ++i) want.push_back(run(cold, prompts[i], i % 2 == 1).ids);
+  {
+    Runner warm = Runner::Open(folder, options);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const GenerateResult result = run(warm, prompts[i], i % 2 == 1);
+      EXPECT_EQ(result.ids, want[i]) << i;
+      EXPECT_EQ(result.cached_tokens % 64, 0);
+      EXPECT_LT(result.cached_tokens, std::ssize(prompts[i]));
+      if (i == 1) EXPECT_EQ(result.cached_tokens, 192) << "the same again";
+      if (i == 7) EXPECT_EQ(result.cached_tokens, 128) << "one token off";
+    }
+    // What was said and answered is the beginning of what is said next.
+    std::vector<int32_t> conversation = prompts[2];
+    const std::vector<int32_t> answer = run(warm, conversation, false).ids;
+    conversation.insert(conversation.end(), answer.begin(), answer.end());
+    conversation.insert(conversation.end(), all.begin(), all.begin() + 30);
+    const GenerateResult next = run(warm, conversation, false);
+    EXPECT_EQ(next.cached_tokens, 320);
+    EXPECT_EQ(next.ids, run(cold, conversation, false).ids);
+    warm.session.reset();
+    ASSERT_TRUE(warm.engine->SavePrefixes().ok());
+  }
+  {
+    const Runner restored = Runner::Open(folder, options);
+    EXPECT_EQ(restored.engine->prefix_note(), "");
+    for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(run(restored, prompts[i], i % 2 == 1).ids, want[i]) << i;
+    EXPECT_GT(restored.engine->stats().prefix_tokens_found, 700);
+  }
+  // Of other numerics it is not used.
+  options.numerics = Numerics::kI8;
+  options.kv = KvType::kF32;
+  const Runner other = Runner::Open(folder, options);
+  EXPECT_NE(other.engine->prefix_note(), "");
+  EXPECT_EQ(run(other, prompts[0], false).cached_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Prefixes, testing::Values("qwen3_moe", "mistral_sliding", "youtu_llm", "gemma3_text"));
+
+TEST(PrefixRotations, ThatChangeAreKeptApart) {
+  const std::string folder = FolderOf("phi3_longrope");  // changes at 64
+  const Runner cold = Runner::Open(folder, {.context = 128});
+  const Runner warm = Runner::Open(folder, {.context = 128, .reuse_prefixes = true, .prefix_tokens = 512});
+  const std::vector<int32_t> all = PromptOf(cold.files->vocab_size(), 100);
+  for (const ptrdiff_t length : {40, 64, 100, 64, 90, 65, 64}) {
+    const std::vector<int32_t> prompt(all.begin(), all.begin() + length);
+    const auto run = [&](const Runner& runner) {
+      return runner.session->Generate(prompt, Greedy(20), [](int32_t) { return true; }).value().ids;
+    };
+    EXPECT_EQ(run(warm), run(cold)) << length;
+  }
+  EXPECT_GT(warm.engine->stats().prefix_tokens_found, 0);
+}
+
 TEST(DraftErrors, AreToldBeforeAnythingRuns) {
   const auto refuse = [](const DrafterOptions& drafter, const std::string& part) {
     const std::unique_ptr<ModelFiles> files = ModelFiles::Open(FolderOf("llama")).value();

@@ -196,11 +196,32 @@ TEST(Bench, ReportHasTheContractsLayout) {
   EXPECT_LE(MemberOf(runs.as_array()[0], {"tokens_generated"}).as_int(), 50);
 }
 
-TEST(Bench, WhatIsNotBuiltIsRefused) {
-  ExpectError(Nunspark("bench --ngram " + Demo()), {"--ngram", "not built yet"});
-  ExpectError(Nunspark("bench --draft x " + Demo()), {"--draft", "not built yet"});
-  ExpectError(Nunspark("bench"), {"mlx-community/Qwen3-30B-A3B-4bit"});
+TEST(Bench, DraftsAreASecondRunOfEachWorkload) {
+  const TempFolder temp;
+  const std::string out = temp.path() + "/raw.json";
+  for (const std::string& flags :
+       {std::string("--ngram"), "--draft " + ModelPath("demo-draft-4bit") + " --draft-tokens 4"}) {
+    const Ran ran = Nunspark("bench --max-tokens 30 " + flags + " --out " + out + " " + Demo());
+    ASSERT_EQ(ran.code, 0) << ran.err;
+    EXPECT_TRUE(std::regex_search(ran.out, std::regex("speculative=on, K=\\d+"))) << ran.out;
+    const std::string mode = flags == "--ngram" ? "ngram-spec" : "spec";
+    EXPECT_TRUE(
+        std::regex_search(ran.out, std::regex("\\| code \\| " + mode + " \\| \\d+\\.\\d\\d \\| \\d\\.\\d\\d \\| ")))
+        << ran.out;
+    const Json raw = ParseJson(ReadWholeFile(out).value(), "raw").value();
+    const Json runs = MemberOf(raw, {"runs"});
+    ASSERT_EQ(runs.as_array().size(), 6U);
+    for (const char* field :
+         {"target_passes", "tokens_emitted", "draft_tokens_proposed", "accepted_total", "accepted_offpath",
+          "multiplier", "deviation_rate", "draft_tokens_per_sweep", "near_tie_rows"}) {
+      EXPECT_NE(MemberOf(runs.as_array()[1], {"spec_stats"}).Find(field), nullptr) << field;
+    }
+    EXPECT_EQ(MemberOf(runs.as_array()[1], {"spec_stats"}).Find("probes") != nullptr, flags == "--ngram");
+  }
+  EXPECT_EQ(Nunspark("bench --max-tokens 4 --ngram --no-spec " + Demo()).out.find("ngram-spec"), std::string::npos);
 }
+
+TEST(Bench, AMissingModelIsNamed) { ExpectError(Nunspark("bench"), {"mlx-community/Qwen3-30B-A3B-4bit"}); }
 
 }  // namespace
 }  // namespace nunspark::test
