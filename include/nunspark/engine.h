@@ -66,6 +66,8 @@ class ModelFiles {
     virtual std::string Finish() = 0;
     // Whether a stop string has come: then nothing more does.
     virtual bool stopped() const = 0;
+    // The string that came. REQUIRES: stopped().
+    virtual const std::string& stop() const = 0;
   };
   // `stops`: strings that end the text. The text before the first is delivered, it itself is not, and what could still
   // become one is held back.

@@ -9,18 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "nunspark/numerics.h"
+
 namespace nunspark {
 
 // Storage of keys and values.
 enum class KvType : uint8_t { kF16, kBF16, kF32 };
-
-// How activations enter products with weights that are integer codes times scales: as they are, or rounded to integers
-// of 16 or 8 bits, with a step for every 32 of them. Weights of other encodings take them as they are.
-enum class Numerics : uint8_t { kF32, kI16, kI8 };
-
-// The most precise whose decode rate is within 10 % of the fastest, by docs/measurements/numerics.md. A constant, never
-// chosen by machine: the bytes of the output depend on it.
-inline constexpr Numerics kDefaultNumerics = Numerics::kI16;
 
 enum class IoChoice : uint8_t { kAuto, kUring, kPread };
 
@@ -48,8 +42,9 @@ struct EngineOptions {
   std::optional<int64_t> memory_bytes = std::nullopt;  // the whole process instead: the budget follows from it
   std::optional<double> expert_cache_fraction = std::nullopt;  // expert share of the budget; empty = chosen by the plan
   int64_t context = 4096;                                      // positions the KV cache has room for, per sequence
-  int32_t max_sequences = 1;                                   // that a Scheduler runs together
-  int64_t kv_tokens = 0;                                       // positions of all of them; 0 = context for each
+  int64_t context_limit = 0;  // what contexts may be at most; 0 = what the model says it was made for
+  int32_t max_sequences = 1;  // that a Scheduler runs together
+  int64_t kv_tokens = 0;      // positions of all of them; 0 = context for each
   // Sequences that begin like earlier ones go on from what was computed then, as long as it is in memory.
   bool reuse_prefixes = false;
   int64_t prefix_tokens = 0;  // room for that, in positions, beside what running sequences leave free

@@ -1,6 +1,7 @@
 #include "cli/engine_flags.h"
 
 #include <charconv>
+#include <cstdio>
 
 #include <fmt/format.h>
 
@@ -41,6 +42,12 @@ void AddMemoryFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--memory", flags.memory, "memory for the whole process instead: weights get what the rest leaves");
   verb.add_option("--kv-budget", flags.kv_budget,
                   "memory for keys and values; what is beyond it goes to a temporary file")
+      ->capture_default_str();
+}
+
+void AddContextFlag(CLI::App& verb, EngineFlags& flags) {
+  verb.add_option("--context", flags.context,
+                  "positions a sequence may have, also beyond what the model was made for; 0 = what that is")
       ->capture_default_str();
 }
 
@@ -113,6 +120,9 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   if (flags.warm_window < 0 || flags.warm_window > 1000) {
     return InvalidArgumentError(fmt::format("--warm-window must be from 0 to 1000, found {}", flags.warm_window));
   }
+  if (flags.context < 0)
+    return InvalidArgumentError(fmt::format("--context must not be negative, found {}", flags.context));
+  options.context_limit = flags.context;
   options.threads = flags.threads;
   options.prefill_chunk = static_cast<int32_t>(flags.prefill_chunk);
   options.expert_cache_fraction = flags.expert_cache_frac;
@@ -125,6 +135,12 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.mirror_dir = flags.mirror;
   options.io_trace = flags.io_trace;
   return options;
+}
+
+void WarnOfContext(const EngineFlags& flags, const ModelFiles& files) {
+  if (files.max_context() == 0 || flags.context <= files.max_context()) return;
+  std::fprintf(stderr, "Note: --context %lld goes beyond the %lld positions that this model was made for\n",
+               static_cast<long long>(flags.context), static_cast<long long>(files.max_context()));
 }
 
 void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags) {

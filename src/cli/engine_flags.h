@@ -19,6 +19,7 @@ namespace nunspark::cli {
 struct EngineFlags {
   std::string budget = "auto";
   std::string memory;
+  int64_t context = 0;
   std::string kv = "f16";
   std::string kv_budget = "1TB";
   std::string kv_spill_dir;
@@ -39,11 +40,16 @@ struct EngineFlags {
 };
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags);
+// For verbs whose sequences may be as long as the user says.
+void AddContextFlag(CLI::App& verb, EngineFlags& flags);
 // Those of them that say how much memory there is; AddEngineFlags includes them.
 void AddMemoryFlags(CLI::App& verb, EngineFlags& flags);
 
 // Errors: kInvalidArgument naming the flag. `context` is set by the verb.
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags);
+
+// Says on standard error when --context goes beyond what the model was made for.
+void WarnOfContext(const EngineFlags& flags, const ModelFiles& files);
 
 // A prompt as the verbs take it.
 struct PromptFlags {

@@ -112,7 +112,7 @@ int64_t PositionsOf(const Line& line) {
   return std::ssize(line.prompt) + std::max<int64_t>(line.options.generate.max_tokens, 1);
 }
 
-Result<Survey> LookThrough(const ModelFiles& files, const BatchJob& job) {
+Result<Survey> LookThrough(const ModelFiles& files, int64_t limit, const BatchJob& job) {
   ASSIGN_OR_RETURN(const File file, File::OpenRead(job.file));
   Survey survey;
   Progress progress("reading prompts", ProgressUnit::kBytes);
@@ -126,7 +126,7 @@ Result<Survey> LookThrough(const ModelFiles& files, const BatchJob& job) {
     const Result<Line> line = ParseLine(text, too_long, files, job);
     if (!line.ok()) return Status();  // told when it is its turn
     const int64_t positions = PositionsOf(*line);
-    if (files.max_context() > 0 && positions - 1 > files.max_context()) return Status();
+    if (limit > 0 && positions > limit) return Status();
     survey.longest = std::max(survey.longest, positions);
     longest.push(AlignUp(positions, kBlock));
     survey.positions += AlignUp(positions, kBlock);
@@ -383,7 +383,8 @@ Result<int> RunBatch(const ModelFiles& files, EngineOptions options, const Batch
     return InvalidArgumentError(fmt::format("--parallel must be from 1 to {}, found {}", kMostParallel, job.parallel));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Results> results, Results::Open(job.out));
-  ASSIGN_OR_RETURN(const Survey survey, LookThrough(files, job));
+  const int64_t limit = options.context_limit > 0 ? options.context_limit : files.max_context();
+  ASSIGN_OR_RETURN(const Survey survey, LookThrough(files, limit, job));
   const int64_t at_once = std::min(job.parallel, survey.lines);
   options.context = survey.longest;
   options.max_sequences = static_cast<int32_t>(at_once);

@@ -1,4 +1,4 @@
-// How tokens are picked and where a text ends: flags of the verbs that generate, and fields of a batch's lines.
+// How tokens are picked and where a text ends: flags of the verbs that generate.
 #ifndef NUNSPARK_CLI_SAMPLING_FLAGS_H_
 #define NUNSPARK_CLI_SAMPLING_FLAGS_H_
 
@@ -8,7 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/json.h"
+#include "engine/text_options.h"
 #include "nunspark/options.h"
 #include "nunspark/status.h"
 
@@ -29,19 +29,8 @@ struct SamplingFlags {
 
 void AddSamplingFlags(CLI::App& verb, SamplingFlags& flags);
 
-// What a text ends with, beside its tokens.
-struct TextOptions {
-  GenerateOptions generate;
-  std::vector<std::string> stops;
-};
-
 // Errors: kInvalidArgument naming the flag. Ranges are checked by the engine.
 Result<TextOptions> MakeTextOptions(const SamplingFlags& flags);
-
-// Takes a field of a JSON object, named as the flag is, with underscores; "temperature" and "stop" (a string or a list)
-// are known by OpenAI's names. False: no such field. Errors: kInvalidArgument naming the field, what it must be and
-// what it is.
-Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptions& options);
 
 }  // namespace nunspark::cli
 

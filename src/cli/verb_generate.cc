@@ -157,6 +157,7 @@ Result<int> Run(const Flags& flags) {
 
   RunClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
+  WarnOfContext(flags.engine, *files);
   if (!flags.batch.empty()) return RunPrompts(flags, *files, std::move(engine_options), std::move(text));
   if (!flags.out.empty()) return InvalidArgumentError("--out goes with --batch; redirect standard output instead");
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
@@ -257,6 +258,7 @@ void AddGenerate(CLI::App& app, Action* action) {
   verb->add_option("--expert-trace", flags->expert_trace,
                    "write which experts each layer chose to this file (for bench cache-sim and plan --trace)");
   AddDrafterFlags(*verb, flags->drafter);
+  AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);
   AddOriginalFlags(*verb, *flags);
   verb->footer(

@@ -25,6 +25,9 @@ using AddVerb = void (*)(CLI::App& app, Action* action);
 
 void AddPack(CLI::App& app, Action* action);
 void AddGenerate(CLI::App& app, Action* action);
+void AddServe(CLI::App& app, Action* action);
+// Hidden: writes docs/serving-api.md.
+void AddServingApi(CLI::App& app, Action* action);
 void AddInspect(CLI::App& app, Action* action);
 void AddVerify(CLI::App& app, Action* action);
 void AddLogits(CLI::App& app, Action* action);

@@ -52,12 +52,13 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
     return UnsupportedError(fmt::format("{}: a model of type {} drafts for another one and cannot run alone",
                                         files.folder(), files.model_type()));
   }
-  const int64_t most = files.max_context() > 0 ? std::min(files.max_context(), kMaxContext) : kMaxContext;
+  const int64_t limit = options.context_limit > 0 ? options.context_limit : files.max_context();
+  const int64_t most = limit > 0 ? std::min(limit, kMaxContext) : kMaxContext;
   if (options.context < 1 || options.context > most) {
-    return InvalidArgumentError(
-        fmt::format("a context of {} positions is outside 1 to {}, what this model was made for; shorten the "
-                    "prompt or --max-tokens",
-                    options.context, most));
+    return InvalidArgumentError(fmt::format(
+        "a context of {} positions is outside 1 to {}, {}; shorten the prompt or --max-tokens{}", options.context, most,
+        options.context_limit > 0 ? "the limit that was set" : "what this model was made for",
+        options.context_limit > 0 ? "" : ", or raise the limit with --context"));
   }
   if (options.prefill_chunk < 1) {
     return InvalidArgumentError(fmt::format("prefill chunk must be at least 1, found {}", options.prefill_chunk));

@@ -28,6 +28,7 @@ class TokenTextStream : public ModelFiles::TextStream {
     return last + stops_.Finish();
   }
   bool stopped() const override { return stops_.matched(); }
+  const std::string& stop() const override { return stops_.match(); }
 
  private:
   text::StreamDecoder decoder_;

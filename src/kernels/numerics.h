@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "nunspark/options.h"
+#include "nunspark/numerics.h"
 #include "quant/encoding.h"
 
 namespace nunspark {

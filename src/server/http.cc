@@ -10,6 +10,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include <fmt/format.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -26,7 +27,6 @@
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <fmt/format.h>
 
 #include "base/ascii.h"
 #include "base/check.h"
@@ -37,8 +37,8 @@ namespace {
 namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
-using net::ip::tcp;
 using boost::system::error_code;
+using net::ip::tcp;
 
 constexpr size_t kReadBytes = 64 << 10;
 
@@ -50,8 +50,8 @@ std::chrono::nanoseconds Duration(double seconds) {
 }
 
 std::string HeadText(int status, std::string_view content_type, const Headers& headers, const std::string& cors) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: nunspark\r\nContent-Type: {}\r\n", status, ReasonOf(status),
-                                 content_type);
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nServer: nunspark\r\nContent-Type: {}\r\n", status, ReasonOf(status), content_type);
   if (!cors.empty()) head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", cors);
   for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
   return head;
@@ -59,9 +59,20 @@ std::string HeadText(int status, std::string_view content_type, const Headers& h
 
 std::string WholeText(const HttpResponse& response, const std::string& cors, bool head_only, bool keep) {
   std::string text = HeadText(response.status, response.content_type, response.headers, cors);
-  text += fmt::format("Content-Length: {}\r\nConnection: {}\r\n\r\n", response.body.size(), keep ? "keep-alive" : "close");
+  text +=
+      fmt::format("Content-Length: {}\r\nConnection: {}\r\n\r\n", response.body.size(), keep ? "keep-alive" : "close");
   if (!head_only) text += response.body;
   return text;
+}
+
+// To a browser that asks whether a page from elsewhere may ask.
+HttpResponse PreflightResponse() {
+  HttpResponse response{.status = 204};
+  response.headers = {
+      {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
+      {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"},
+      {"Access-Control-Max-Age", "86400"}};
+  return response;
 }
 
 HttpResponse ErrorResponse(int status, std::string_view message) {
@@ -260,7 +271,8 @@ class HttpServerImpl : public HttpServer {
 
   Status Open() {
     error_code error;
-    const net::ip::address address = net::ip::make_address(options_.host == "localhost" ? "127.0.0.1" : options_.host, error);
+    const net::ip::address address =
+        net::ip::make_address(options_.host == "localhost" ? "127.0.0.1" : options_.host, error);
     if (error) {
       return InvalidArgumentError(fmt::format("--host must be an IP address or localhost, found '{}'", options_.host));
     }
@@ -336,7 +348,8 @@ class HttpServerImpl : public HttpServer {
     const Counted counted(*this);
     beast::tcp_stream stream(std::move(socket));
     if (connections_ > options_.max_connections) {
-      co_await WriteAll(stream, WholeText(ErrorResponse(503, "too many connections; try again later"), {}, false, false));
+      co_await WriteAll(stream,
+                        WholeText(ErrorResponse(503, "too many connections; try again later"), {}, false, false));
       co_return;
     }
     beast::flat_buffer buffer(static_cast<size_t>(options_.max_header_bytes) + kReadBytes);
@@ -419,13 +432,7 @@ class HttpServerImpl : public HttpServer {
 
     const bool head_only = request.method == "HEAD";
     if (request.method == "OPTIONS" && !options_.cors_origin.empty()) {
-      co_return co_await WriteAll(
-          stream, WholeText({.status = 204,
-                             .headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
-                                         {"Access-Control-Allow-Headers",
-                                          "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"},
-                                         {"Access-Control-Max-Age", "86400"}}},
-                            options_.cors_origin, true, keep));
+      co_return co_await WriteAll(stream, WholeText(PreflightResponse(), options_.cors_origin, true, keep));
     }
     const auto exchange = std::make_shared<ExchangeImpl>(io_.get_executor(), options_.max_unsent_bytes);
     exchange->weak_ = exchange;
@@ -438,7 +445,8 @@ class HttpServerImpl : public HttpServer {
   }
 
   // Writes what comes through the exchange.
-  net::awaitable<bool> Answer(beast::tcp_stream& stream, ExchangeImpl& exchange, bool head_only, bool http10, bool& keep) {
+  net::awaitable<bool> Answer(beast::tcp_stream& stream, ExchangeImpl& exchange, bool head_only, bool http10,
+                              bool& keep) {
     bool chunked = false;
     const auto frame = [&chunked](const std::string& data) {
       return chunked ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
@@ -457,7 +465,8 @@ class HttpServerImpl : public HttpServer {
       }
       ExchangeImpl::Ready ready = exchange.Take();
       if (ready.too_slow) co_return false;
-      if (ready.whole) co_return co_await WriteAll(stream, WholeText(*ready.whole, options_.cors_origin, head_only, keep));
+      if (ready.whole)
+        co_return co_await WriteAll(stream, WholeText(*ready.whole, options_.cors_origin, head_only, keep));
       std::string text;
       if (ready.head) {
         chunked = !http10;

@@ -1,7 +1,8 @@
 // HTTP/1.1 for a handful of clients or a few hundred: what comes in as a value, what goes out through an Exchange.
 //
-// One thread reads and writes for all connections. Requests are bounded in every direction (header, body, time, number),
-// and so is what waits for a client that reads slowly; whoever does not keep to it is cut off and nobody else notices.
+// One thread reads and writes for all connections. Requests are bounded in every direction (header, body, time,
+// number), and so is what waits for a client that reads slowly; whoever does not keep to it is cut off and nobody else
+// notices.
 #ifndef NUNSPARK_SERVER_HTTP_H_
 #define NUNSPARK_SERVER_HTTP_H_
 
@@ -33,7 +34,7 @@ struct HttpRequest {
 struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
-  std::string body;
+  std::string body{};
   Headers headers{};
 };
 
@@ -67,7 +68,7 @@ struct HttpOptions {
   int port = 8080;  // 0: any that is free
   int64_t max_connections = 2048;
   int64_t max_header_bytes = 32 << 10;
-  int64_t max_body_bytes = 32 << 20;          // of one request
+  int64_t max_body_bytes = 32 << 20;           // of one request
   int64_t max_waiting_body_bytes = 256 << 20;  // of all that are being read or handled
   int64_t max_unsent_bytes = 8 << 20;          // of one answer, for a client that does not read it
   double header_timeout_s = 10;
@@ -83,8 +84,8 @@ using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<Exch
 
 class HttpServer {
  public:
-  // Listens; nothing is accepted yet. Errors: kInvalidArgument for an address that is none; kIo with the system's reason
-  // (the port is taken).
+  // Listens; nothing is accepted yet. Errors: kInvalidArgument for an address that is none; kIo with the system's
+  // reason (the port is taken).
   static Result<std::unique_ptr<HttpServer>> Listen(const HttpOptions& options, HttpHandler handler);
   virtual ~HttpServer() = default;
   HttpServer(const HttpServer&) = delete;

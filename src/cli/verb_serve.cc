@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/ascii.h"
+#include "cli/drafter_flags.h"
+#include "cli/engine_flags.h"
+#include "cli/interrupt.h"
+#include "cli/verbs.h"
+#include "io/file.h"
+#include "nunspark/engine.h"
+#include "server/http.h"
+#include "server/service.h"
+
+namespace nunspark::cli {
+namespace {
+
+constexpr int64_t kUsualContext = 8192;
+constexpr int64_t kMostKeyBytes = 1 << 20;
+
+struct Flags {
+  std::string model;
+  EngineFlags engine;
+  DrafterFlags drafter;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::string model_name;
+  std::vector<std::string> aliases;
+  bool no_prefix_cache = false;
+  std::string prefix_file;
+  int64_t parallel = 4, queue = 64, max_tokens = 256;
+  std::string api_key_file, cors_origin;
+  double timeout_s = 0, drain_s = 30;
+  bool log_requests = false;
+};
+
+// A key a line; what follows a '#' is a remark.
+Result<std::vector<std::string>> ReadKeys(const std::string& path) {
+  if (path.empty()) return std::vector<std::string>();
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadWholeFile(path, {.max_bytes = kMostKeyBytes, .limit_reason = "the largest file of keys"}));
+  std::vector<std::string> keys;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    line = std::string(AsciiTrim(line.substr(0, line.find('#'))));
+    if (!line.empty()) keys.push_back(std::move(line));
+    begin = end + 1;
+  }
+  if (keys.empty()) return InvalidArgumentError(fmt::format("--api-key-file {} holds no key", path));
+  return keys;
+}
+
+std::string NameOf(const Flags& flags) {
+  if (!flags.model_name.empty()) return flags.model_name;
+  std::string name = flags.model;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  return name.substr(name.rfind('/') + 1);
+}
+
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+Result<int> Run(const Flags& flags) {
+  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
+  ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
+  if (flags.parallel < 1 || flags.parallel > 1024) {
+    return InvalidArgumentError(fmt::format("--parallel must be from 1 to 1024, found {}", flags.parallel));
+  }
+  if (flags.queue < 1 || flags.queue > (1 << 20)) {
+    return InvalidArgumentError(fmt::format("--queue must be from 1 to {}, found {}", 1 << 20, flags.queue));
+  }
+  if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
+    return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
+  }
+  if (!(flags.timeout_s >= 0) || !(flags.drain_s >= 0)) {
+    return InvalidArgumentError("--timeout and --drain must not be negative");
+  }
+  ASSIGN_OR_RETURN(std::vector<std::string> keys, ReadKeys(flags.api_key_file));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
+  if (!files->has_tokenizer()) {
+    return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
+  }
+  WarnOfContext(flags.engine, *files);
+  options.context = flags.engine.context > 0   ? flags.engine.context
+                    : files->max_context() > 0 ? std::min(files->max_context(), kUsualContext)
+                                               : kUsualContext;
+  options.max_sequences = static_cast<int32_t>(flags.parallel);
+  options.reuse_prefixes = !flags.no_prefix_cache;
+  options.prefix_tokens = options.reuse_prefixes ? options.context : 0;
+  options.prefix_file = flags.prefix_file;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
+  if (!engine->prefix_note().empty()) {
+    std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),
+                 std::string(engine->prefix_note()).c_str());
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
+                   engine->NewScheduler({.queue = static_cast<int32_t>(flags.queue)}));
+
+  const std::string name = NameOf(flags);
+  if (!IsLoopback(flags.host) && keys.empty()) {
+    std::fprintf(stderr,
+                 "WARNING: everybody who reaches %s may use this server: it listens beyond this machine and has no "
+                 "--api-key-file\n",
+                 flags.host.c_str());
+  }
+  server::Service service(*files, *scheduler,
+                          {.model_name = name,
+                           .aliases = flags.aliases,
+                           .keys = std::move(keys),
+                           .timeout_s = flags.timeout_s,
+                           .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
+                           .log_requests = flags.log_requests});
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<server::HttpServer> http,
+      server::HttpServer::Listen({.host = flags.host, .port = flags.port, .cors_origin = flags.cors_origin},
+                                 [&service](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
+                                   service.Handle(std::move(request), std::move(exchange));
+                                 }));
+  std::fprintf(stderr, "Serving %s at http://%s:%d/v1 (%lld at once, %lld tokens each)\n", name.c_str(),
+               flags.host.c_str(), http->port(), static_cast<long long>(flags.parallel),
+               static_cast<long long>(options.context));
+  std::thread connections([&http] { http->Run(); });
+  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::fprintf(stderr, "stopping: answers under way have %.0f s to end; once more to stop at once\n", flags.drain_s);
+  service.Drain();
+  http->Stop(flags.drain_s);
+  connections.join();
+  service.Close();
+  scheduler.reset();
+  if (const Status saved = engine->SavePrefixes(); !saved.ok()) {
+    std::fprintf(stderr, "Note: prefixes are not kept: %s\n", saved.message().c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, Action* action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* const verb =
+      app.add_subcommand("serve", "answer OpenAI's and Anthropic's HTTP API, many requests at once, from one model");
+  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->required();
+  verb->add_option("--host", flags->host, "address to listen at")->capture_default_str();
+  verb->add_option("--port", flags->port, "0: any that is free")->capture_default_str();
+  verb->add_option("--model-name", flags->model_name, "what clients call the model; else the folder's name");
+  verb->add_option("--alias", flags->aliases, "another name for it; may be given several times")
+      ->allow_extra_args(false);
+  verb->add_option("--parallel", flags->parallel, "requests that run together")->capture_default_str();
+  verb->add_option("--queue", flags->queue, "requests that wait beside them; more are told to come again")
+      ->capture_default_str();
+  verb->add_option("--max-tokens", flags->max_tokens, "of an answer, where the request does not say")
+      ->capture_default_str();
+  verb->add_option("--api-key-file", flags->api_key_file, "file of keys, one a line; only who has one may ask");
+  verb->add_option("--cors-origin", flags->cors_origin, "web pages from here may ask ('*': from anywhere)");
+  verb->add_option("--timeout", flags->timeout_s, "seconds that a request may take; 0 = any")->capture_default_str();
+  verb->add_option("--drain", flags->drain_s, "seconds that answers have to end after Ctrl-C")->capture_default_str();
+  verb->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt from its beginning");
+  verb->add_option("--prefix-file", flags->prefix_file, "keep what is computed for prompts here between runs");
+  verb->add_flag("--log-requests", flags->log_requests, "a line for each request, without its text");
+  AddDrafterFlags(*verb, flags->drafter);
+  AddContextFlag(*verb, flags->engine);
+  AddEngineFlags(*verb, flags->engine);
+  verb->footer("Example: nunspark serve ./Qwen3-30B-A3B-4bit --memory 8GB --parallel 4");
+  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+}
+
+void AddServingApi(CLI::App& app, Action* action) {
+  CLI::App* const verb = app.add_subcommand("serving-api", "write docs/serving-api.md to standard output")->group("");
+  verb->callback([action] {
+    *action = []() -> Result<int> {
+      std::fputs(server::ServingApiDocument().c_str(), stdout);
+      return 0;
+    };
+  });
+}
+
+}  // namespace nunspark::cli

@@ -1,0 +1,434 @@
+#include "server/answers.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace nunspark::server {
+namespace {
+
+constexpr const char* kEventStream = "text/event-stream";
+
+Headers EventHeaders() { return {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}; }
+
+std::string_view FinishText(AnswerEnd end) {
+  switch (end) {
+    case AnswerEnd::kStop:
+    case AnswerEnd::kStopString: return "stop";
+    case AnswerEnd::kLength: return "length";
+    case AnswerEnd::kCancelled: return "cancelled";
+  }
+  return "";
+}
+
+Json UsageJson(const Usage& usage) {
+  return Json::Object{{"prompt_tokens", usage.prompt_tokens},
+                      {"completion_tokens", usage.completion_tokens},
+                      {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                      {"prompt_tokens_details", Json::Object{{"cached_tokens", usage.cached_tokens}}}};
+}
+
+// The text of one token, as JSON wants it: bytes that are no UTF-8 by themselves stand as U+FFFD, and as numbers
+// beside.
+Json TokenJson(const ModelFiles& files, int32_t token, float logprob) {
+  const Result<std::string> text = files.Decode({&token, 1}, false);
+  Json::Array bytes;
+  if (text.ok()) {
+    for (const char byte : *text) bytes.emplace_back(int64_t{static_cast<uint8_t>(byte)});
+  }
+  return Json::Object{{"token", text.ok() ? *text : std::string()},
+                      {"logprob", static_cast<double>(logprob)},
+                      {"bytes", std::move(bytes)}};
+}
+
+Json ProbabilitiesJson(const ModelFiles& files, const std::vector<TokenProbability>& probabilities) {
+  Json::Array content;
+  for (const TokenProbability& one : probabilities) {
+    Json token = TokenJson(files, one.token.token, one.token.logprob);
+    Json::Array best;
+    for (const TokenLogprob& other : one.best) best.push_back(TokenJson(files, other.token, other.logprob));
+    token.Set("top_logprobs", std::move(best));
+    content.push_back(std::move(token));
+  }
+  return Json::Object{{"content", std::move(content)}};
+}
+
+// As completions have them: by parallel lists.
+Json CompletionLogprobs(const ModelFiles& files, const std::vector<TokenProbability>& probabilities, int64_t offset) {
+  Json::Array tokens, logprobs, best, offsets;
+  for (const TokenProbability& one : probabilities) {
+    const auto text_of = [&](int32_t token) {
+      const Result<std::string> text = files.Decode({&token, 1}, false);
+      return text.ok() ? *text : std::string();
+    };
+    const std::string text = text_of(one.token.token);
+    Json::Object others;
+    for (const TokenLogprob& other : one.best) {
+      others.emplace_back(text_of(other.token), static_cast<double>(other.logprob));
+    }
+    offsets.emplace_back(offset);
+    offset += std::ssize(text);
+    tokens.emplace_back(text);
+    logprobs.emplace_back(static_cast<double>(one.token.logprob));
+    best.emplace_back(std::move(others));
+  }
+  return Json::Object{{"tokens", std::move(tokens)},
+                      {"token_logprobs", std::move(logprobs)},
+                      {"top_logprobs", std::move(best)},
+                      {"text_offset", std::move(offsets)}};
+}
+
+std::string Event(const Json& data) { return "data: " + WriteJson(data) + "\n\n"; }
+
+// What the three forms share: one answer per choice, whole at the end or event by event.
+class Answers : public AnswerSink {
+ public:
+  Answers(AnswerContext context, const TextRequest& request)
+      : context_(std::move(context)),
+        stream_(request.stream),
+        include_usage_(request.include_usage),
+        probabilities_(request.text.generate.logprobs >= 0),
+        choices_(static_cast<size_t>(request.choices)) {}
+
+  void OnPrompt(int64_t done, int64_t total) override {
+    // A comment: whoever waits sees that the connection lives, and how far the prompt is.
+    if (stream_ && done < total) Stream(fmt::format(": prompt {}/{}\n\n", done, total));
+  }
+
+  void OnText(int32_t choice, std::string text, std::vector<TokenProbability> probabilities) override {
+    Choice& c = choices_[static_cast<size_t>(choice)];
+    if (stream_) {
+      Stream(TextEvent(choice, c.begun, text, probabilities));
+      c.begun = true;
+      c.sent_bytes += std::ssize(text);
+      return;
+    }
+    c.text += text;
+    std::move(probabilities.begin(), probabilities.end(), std::back_inserter(c.probabilities));
+  }
+
+  void OnAnswerEnd(int32_t choice, AnswerEnd end, const std::string& stop) override {
+    Choice& c = choices_[static_cast<size_t>(choice)];
+    c.end = end;
+    c.stop = stop;
+    if (stream_ && end != AnswerEnd::kCancelled) Stream(EndEvent(choice, c.begun, end));
+  }
+
+  void OnEnd(const Status& status, const Usage& usage) override {
+    if (!status.ok()) {
+      if (begun_) {
+        Stream("event: error\n" + Event(ErrorJson(status)));
+        context_.exchange->End();
+      } else {
+        context_.exchange->Send(ErrorOf(HttpStatusOf(status), status.message()));
+      }
+    } else if (stream_) {
+      Stream(LastEvents(usage));
+      context_.exchange->End();
+    } else {
+      context_.exchange->Send({.body = WriteJson(Whole(usage))});
+    }
+  }
+
+  bool closed() const override { return context_.exchange->closed(); }
+
+ protected:
+  struct Choice {
+    std::string text;
+    std::vector<TokenProbability> probabilities;
+    AnswerEnd end = AnswerEnd::kStop;
+    std::string stop;
+    bool begun = false;
+    int64_t sent_bytes = 0;
+  };
+
+  virtual std::string FirstEvents() { return {}; }
+  virtual std::string TextEvent(int32_t choice, bool begun, const std::string& text,
+                                const std::vector<TokenProbability>& probabilities) = 0;
+  virtual std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) = 0;
+  virtual std::string LastEvents(const Usage& usage) = 0;
+  virtual Json Whole(const Usage& usage) = 0;
+  virtual Json ErrorJson(const Status& status) = 0;
+  virtual HttpResponse ErrorOf(int status, const std::string& message) = 0;
+
+  void Stream(const std::string& events) {
+    if (!std::exchange(begun_, true)) {
+      context_.exchange->Begin(200, kEventStream, EventHeaders(), ": waiting\n\n");
+      context_.exchange->Write(FirstEvents());
+    }
+    context_.exchange->Write(events);
+  }
+
+  const AnswerContext context_;
+  const bool stream_, include_usage_, probabilities_;
+  std::vector<Choice> choices_;
+  bool begun_ = false;
+};
+
+class OpenAiAnswers : public Answers {
+ public:
+  OpenAiAnswers(AnswerContext context, const TextRequest& request, std::string id, std::string object)
+      : Answers(std::move(context), request), id_(std::move(id)), object_(std::move(object)) {}
+
+ protected:
+  Json Envelope(std::string_view object, Json::Array choices) const {
+    return Json::Object{{"id", id_},
+                        {"object", object},
+                        {"created", created_},
+                        {"model", context_.model},
+                        {"choices", std::move(choices)}};
+  }
+
+  std::string LastEvents(const Usage& usage) override {
+    std::string events;
+    if (include_usage_) {
+      Json json = Envelope(EventObject(), {});
+      json.Set("usage", UsageJson(usage));
+      events = Event(json);
+    }
+    return events + "data: [DONE]\n\n";
+  }
+  Json Whole(const Usage& usage) override {
+    Json::Array choices;
+    for (size_t i = 0; i < choices_.size(); ++i) choices.push_back(WholeChoice(static_cast<int64_t>(i), choices_[i]));
+    Json json = Envelope(object_, std::move(choices));
+    json.Set("usage", UsageJson(usage));
+    return json;
+  }
+  Json ErrorJson(const Status& status) override {
+    return ParseJson(OpenAiError(HttpStatusOf(status), status.message()).body, "error").value();
+  }
+  HttpResponse ErrorOf(int status, const std::string& message) override { return OpenAiError(status, message); }
+
+  virtual std::string EventObject() const = 0;
+  virtual Json WholeChoice(int64_t index, const Choice& choice) const = 0;
+
+  const std::string id_, object_;
+  const int64_t created_ = UnixTime();
+};
+
+class ChatAnswers : public OpenAiAnswers {
+ public:
+  ChatAnswers(AnswerContext context, const TextRequest& request)
+      : OpenAiAnswers(std::move(context), request, "chatcmpl-" + NewId(32), "chat.completion") {}
+
+ protected:
+  std::string EventObject() const override { return "chat.completion.chunk"; }
+
+  std::string DeltaEvent(int32_t choice, Json delta, Json finish, Json logprobs) const {
+    Json json(
+        Json::Object{{"index", int64_t{choice}}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}});
+    if (probabilities_) json.Set("logprobs", std::move(logprobs));
+    return Event(Envelope(EventObject(), {std::move(json)}));
+  }
+
+  std::string TextEvent(int32_t choice, bool begun, const std::string& text,
+                        const std::vector<TokenProbability>& probabilities) override {
+    Json delta(Json::Object{});
+    if (!begun) delta.Set("role", "assistant");
+    delta.Set("content", text);
+    return DeltaEvent(choice, std::move(delta), Json(), ProbabilitiesJson(context_.files, probabilities));
+  }
+  std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) override {
+    Json delta(Json::Object{});
+    if (!begun) {
+      delta.Set("role", "assistant");
+      delta.Set("content", "");
+    }
+    return DeltaEvent(choice, std::move(delta), FinishText(end), Json());
+  }
+  Json WholeChoice(int64_t index, const Choice& choice) const override {
+    Json json(Json::Object{{"index", index},
+                           {"message", Json::Object{{"role", "assistant"}, {"content", choice.text}}},
+                           {"finish_reason", FinishText(choice.end)}});
+    json.Set("logprobs", probabilities_ ? ProbabilitiesJson(context_.files, choice.probabilities) : Json());
+    return json;
+  }
+};
+
+class CompletionAnswers : public OpenAiAnswers {
+ public:
+  CompletionAnswers(AnswerContext context, const TextRequest& request)
+      : OpenAiAnswers(std::move(context), request, "cmpl-" + NewId(32), "text_completion"),
+        echo_(request.echo ? request.prompt : std::string()) {}
+
+ protected:
+  std::string EventObject() const override { return "text_completion"; }
+
+  std::string TextEvent(int32_t choice, bool begun, const std::string& text,
+                        const std::vector<TokenProbability>& probabilities) override {
+    Json json(
+        Json::Object{{"index", int64_t{choice}}, {"text", begun ? text : echo_ + text}, {"finish_reason", Json()}});
+    json.Set("logprobs", probabilities_ ? CompletionLogprobs(context_.files, probabilities,
+                                                             choices_[static_cast<size_t>(choice)].sent_bytes)
+                                        : Json());
+    return Event(Envelope(EventObject(), {std::move(json)}));
+  }
+  std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) override {
+    Json json(Json::Object{{"index", int64_t{choice}},
+                           {"text", begun ? std::string() : echo_},
+                           {"finish_reason", FinishText(end)},
+                           {"logprobs", Json()}});
+    return Event(Envelope(EventObject(), {std::move(json)}));
+  }
+  Json WholeChoice(int64_t index, const Choice& choice) const override {
+    return Json::Object{
+        {"index", index},
+        {"text", echo_ + choice.text},
+        {"finish_reason", FinishText(choice.end)},
+        {"logprobs", probabilities_ ? CompletionLogprobs(context_.files, choice.probabilities, 0) : Json()}};
+  }
+
+ private:
+  const std::string echo_;
+};
+
+class MessagesAnswers : public Answers {
+ public:
+  MessagesAnswers(AnswerContext context, const TextRequest& request, int64_t prompt_tokens)
+      : Answers(std::move(context), request), prompt_tokens_(prompt_tokens) {}
+
+ protected:
+  static std::string Named(std::string_view name, Json data) {
+    data.Set("type", name);
+    return fmt::format("event: {}\ndata: {}\n\n", name, WriteJson(data));
+  }
+
+  Json Message(Json::Array content, Json stop_reason, const Usage& usage) const {
+    return Json::Object{{"id", id_},
+                        {"type", "message"},
+                        {"role", "assistant"},
+                        {"content", std::move(content)},
+                        {"model", context_.model},
+                        {"stop_reason", std::move(stop_reason)},
+                        {"stop_sequence", Json()},
+                        {"usage", Json::Object{{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                                               {"cache_read_input_tokens", usage.cached_tokens},
+                                               {"output_tokens", usage.completion_tokens}}}};
+  }
+
+  static std::string_view Reason(AnswerEnd end) {
+    switch (end) {
+      case AnswerEnd::kStop:
+      case AnswerEnd::kCancelled: return "end_turn";
+      case AnswerEnd::kStopString: return "stop_sequence";
+      case AnswerEnd::kLength: return "max_tokens";
+    }
+    return "";
+  }
+
+  std::string FirstEvents() override {
+    return Named("message_start", Json::Object{{"message", Message({}, Json(), {.prompt_tokens = prompt_tokens_})}}) +
+           Named("ping", Json::Object{});
+  }
+  std::string BlockStart() const {
+    return Named("content_block_start",
+                 Json::Object{{"index", int64_t{0}}, {"content_block", Json::Object{{"type", "text"}, {"text", ""}}}});
+  }
+  std::string TextEvent(int32_t, bool begun, const std::string& text, const std::vector<TokenProbability>&) override {
+    return (begun ? std::string() : BlockStart()) +
+           Named("content_block_delta",
+                 Json::Object{{"index", int64_t{0}}, {"delta", Json::Object{{"type", "text_delta"}, {"text", text}}}});
+  }
+  std::string EndEvent(int32_t, bool begun, AnswerEnd) override {
+    return (begun ? std::string() : BlockStart()) + Named("content_block_stop", Json::Object{{"index", int64_t{0}}});
+  }
+  std::string LastEvents(const Usage& usage) override {
+    const Choice& choice = choices_.front();
+    return Named("message_delta", Json::Object{{"delta", Json::Object{{"stop_reason", Reason(choice.end)},
+                                                                      {"stop_sequence", StopOf(choice)}}},
+                                               {"usage", Json::Object{{"output_tokens", usage.completion_tokens}}}}) +
+           Named("message_stop", Json::Object{});
+  }
+  Json Whole(const Usage& usage) override {
+    const Choice& choice = choices_.front();
+    Json message = Message({Json::Object{{"type", "text"}, {"text", choice.text}}}, Reason(choice.end), usage);
+    message.Set("stop_sequence", StopOf(choice));
+    return message;
+  }
+  Json ErrorJson(const Status& status) override {
+    return ParseJson(AnthropicError(HttpStatusOf(status), status.message()).body, "error").value();
+  }
+  HttpResponse ErrorOf(int status, const std::string& message) override { return AnthropicError(status, message); }
+
+ private:
+  static Json StopOf(const Choice& choice) { return choice.end == AnswerEnd::kStopString ? Json(choice.stop) : Json(); }
+
+  const std::string id_ = "msg_" + NewId(24);
+  const int64_t prompt_tokens_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerSink> ChatAnswer(AnswerContext context, const TextRequest& request) {
+  return std::make_unique<ChatAnswers>(std::move(context), request);
+}
+
+std::unique_ptr<AnswerSink> CompletionAnswer(AnswerContext context, const TextRequest& request) {
+  return std::make_unique<CompletionAnswers>(std::move(context), request);
+}
+
+std::unique_ptr<AnswerSink> MessagesAnswer(AnswerContext context, const TextRequest& request, int64_t prompt_tokens) {
+  return std::make_unique<MessagesAnswers>(std::move(context), request, prompt_tokens);
+}
+
+int HttpStatusOf(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk: return 200;
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kUnsupported: return 400;
+    case StatusCode::kNotFound: return 404;
+    case StatusCode::kPermission: return 403;
+    case StatusCode::kResourceExhausted: return 429;
+    case StatusCode::kCancelled: return 504;
+    case StatusCode::kDataLoss:
+    case StatusCode::kIo: return 500;
+  }
+  return 500;
+}
+
+HttpResponse OpenAiError(int status, const std::string& message, const std::string& code) {
+  const char* const type = status == 401   ? "authentication_error"
+                           : status == 429 ? "rate_limit_error"
+                           : status >= 500 ? "server_error"
+                                           : "invalid_request_error";
+  HttpResponse response{
+      .status = status,
+      .body = WriteJson(Json(Json::Object{{"error", Json::Object{{"message", message},
+                                                                 {"type", type},
+                                                                 {"param", Json()},
+                                                                 {"code", code.empty() ? Json() : Json(code)}}}}))};
+  if (status == 429) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse AnthropicError(int status, const std::string& message) {
+  const char* const type = status == 401   ? "authentication_error"
+                           : status == 403 ? "permission_error"
+                           : status == 404 ? "not_found_error"
+                           : status == 413 ? "request_too_large"
+                           : status == 429 ? "rate_limit_error"
+                           : status >= 500 ? "api_error"
+                                           : "invalid_request_error";
+  HttpResponse response{.status = status,
+                        .body = WriteJson(Json(Json::Object{
+                            {"type", "error"}, {"error", Json::Object{{"type", type}, {"message", message}}}}))};
+  if (status == 429) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+std::string NewId(int digits) {
+  static const uint64_t process = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+  static std::atomic<uint64_t> next{0};
+  const uint64_t count = next.fetch_add(1, std::memory_order_relaxed) * 0x9E3779B97F4A7C15u;
+  return fmt::format("{:016x}{:016x}", process, count ^ (process << 1)).substr(32 - static_cast<size_t>(digits));
+}
+
+int64_t UnixTime() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace nunspark::server

@@ -1,0 +1,178 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace nunspark::server {
+namespace {
+
+double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+void GenerationMetrics::Histogram::Add(double value) {
+  size_t at = 0;
+  while (at < std::size(kBounds) && value > kBounds[at]) ++at;
+  ++counts[at];
+  sum += value;
+  ++count;
+}
+
+std::string GenerationMetrics::Histogram::Text(std::string_view name, std::string_view help,
+                                               const std::string& model) const {
+  std::string text = fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
+  int64_t below = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    below += counts[i];
+    const std::string bound = i < std::size(kBounds) ? fmt::format("{}", kBounds[i]) : "+Inf";
+    text += fmt::format("{}_bucket{{model=\"{}\",le=\"{}\"}} {}\n", name, model, bound, below);
+  }
+  return text + fmt::format("{0}_sum{{model=\"{1}\"}} {2}\n{0}_count{{model=\"{1}\"}} {3}\n", name, model, sum, count);
+}
+
+void GenerationMetrics::Ended(const Status& status, const Usage& usage, double first_token_s, double token_s) {
+  const std::lock_guard lock(mutex_);
+  if (status.ok()) {
+    ++succeeded_;
+  } else if (status.code() == StatusCode::kCancelled) {
+    ++cancelled_;
+  } else {
+    ++failed_;
+  }
+  prompt_tokens_ += usage.prompt_tokens;
+  cached_tokens_ += usage.cached_tokens;
+  completion_tokens_ += usage.completion_tokens;
+  if (first_token_s > 0) first_token_.Add(first_token_s);
+  if (token_s > 0) per_token_.Add(token_s);
+}
+
+std::string GenerationMetrics::PrometheusText(const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
+    text += fmt::format("# HELP nunspark_{0} {1}\n# TYPE nunspark_{0} counter\nnunspark_{0}{{model=\"{2}\"}} {3}\n",
+                        name, help, model, value);
+  };
+  counter("requests_started_total", "Requests that were taken.", started_.load(std::memory_order_relaxed));
+  counter("requests_succeeded_total", "Requests that were answered.", succeeded_);
+  counter("requests_failed_total", "Requests that failed while they ran.", failed_);
+  counter("requests_cancelled_total", "Requests whose client left, or that were stopped.", cancelled_);
+  counter("prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
+  counter("prompt_tokens_cached_total", "Tokens of prompts that did not have to be computed.", cached_tokens_);
+  counter("completion_tokens_total", "Tokens generated.", completion_tokens_);
+  text += first_token_.Text("nunspark_first_token_seconds", "From a request to its first token.", model);
+  text += per_token_.Text("nunspark_token_seconds", "Mean time of a token after the first, by request.", model);
+  return text;
+}
+
+Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& target, const TextRequest& request,
+                                                      std::vector<int32_t> prompt, std::unique_ptr<AnswerSink> sink) {
+  std::shared_ptr<Generation> generation(new Generation(target, request, std::move(sink)));
+  generation->answers_.resize(static_cast<size_t>(request.choices));
+  generation->left_ = request.choices;
+  for (Answer& answer : generation->answers_) {
+    ASSIGN_OR_RETURN(answer.stream, target.files.NewTextStream(request.text.stops));
+  }
+  target.metrics.Started();
+  generation->prompt_ = std::move(prompt);
+  RETURN_IF_ERROR(generation->Submit(0));
+  return generation;
+}
+
+// The other answers follow once the first has its first token: the prompt is known then, and is computed once.
+Status Generation::Submit(int32_t choice) {
+  SequenceRequest sequence{.prompt = prompt_, .options = options_.generate};
+  sequence.options.sampling.choice = static_cast<uint32_t>(choice);
+  const std::shared_ptr<Generation> self = shared_from_this();
+  RequestCallbacks callbacks{
+      .on_token = [self, choice](const GeneratedToken& token) { return self->OnToken(choice, token); },
+      .on_prompt = {},
+      .on_end = [self, choice](Result<GenerateResult> result) { self->OnAnswerEnd(choice, std::move(result)); }};
+  if (choice == 0) {
+    callbacks.on_prompt = [self](int64_t done, int64_t total) {
+      self->sink_->OnPrompt(done, total);
+      return self->GoesOn();
+    };
+  }
+  ASSIGN_OR_RETURN(const uint64_t id, target_.scheduler.Submit(std::move(sequence), std::move(callbacks)));
+  const std::lock_guard lock(ids_mutex_);
+  ids_.push_back(id);
+  return Status();
+}
+
+void Generation::SubmitRest() {
+  if (std::exchange(rest_submitted_, true)) return;
+  for (int32_t choice = 1; choice < std::ssize(answers_); ++choice) {
+    Status status = status_;
+    if (status.ok()) status = Submit(choice);
+    if (!status.ok()) OnAnswerEnd(choice, status);
+  }
+}
+
+void Generation::Cancel() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(ids_mutex_);
+  for (const uint64_t id : ids_) target_.scheduler.Cancel(id);
+}
+
+bool Generation::GoesOn() const {
+  if (cancelled_.load(std::memory_order_relaxed) || sink_->closed()) return false;
+  return target_.timeout_s <= 0 || Seconds(Clock::now() - start_) < target_.timeout_s;
+}
+
+bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
+  Answer& answer = answers_[static_cast<size_t>(choice)];
+  const Clock::time_point now = Clock::now();
+  if (tokens_++ == 0) first_token_s_ = Seconds(now - start_);
+  SubmitRest();
+  last_token_ = now;
+  const std::vector<int32_t>& ends = target_.files.stop_ids();
+  if (!std::binary_search(ends.begin(), ends.end(), token.token)) {
+    std::string text = answer.stream->Push(token.token);
+    if (options_.generate.logprobs >= 0) {
+      answer.probabilities.push_back({.token = token, .best = {token.best.begin(), token.best.end()}});
+    }
+    answer.stopped = answer.stream->stopped();
+    if (!text.empty()) sink_->OnText(choice, std::move(text), std::exchange(answer.probabilities, {}));
+  }
+  return !answer.stopped && GoesOn();
+}
+
+void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
+  Answer& answer = answers_[static_cast<size_t>(choice)];
+  if (result.ok()) {
+    usage_.prompt_tokens = std::max(usage_.prompt_tokens, result->prompt_tokens);
+    usage_.cached_tokens = std::max(usage_.cached_tokens, result->cached_tokens);
+    usage_.completion_tokens += std::ssize(result->ids);
+    std::string text = answer.stream->Finish();
+    answer.stopped |= answer.stream->stopped();
+    if (!text.empty()) sink_->OnText(choice, std::move(text), std::exchange(answer.probabilities, {}));
+    AnswerEnd end = AnswerEnd::kLength;
+    if (answer.stopped) {
+      end = AnswerEnd::kStopString;
+    } else if (result->finish_reason == FinishReason::kStop) {
+      end = AnswerEnd::kStop;
+    } else if (result->finish_reason == FinishReason::kCancelled) {
+      end = AnswerEnd::kCancelled;
+      if (status_.ok()) {
+        const bool late = target_.timeout_s > 0 && Seconds(Clock::now() - start_) >= target_.timeout_s;
+        status_ = CancelledError(late ? fmt::format("the request took longer than {} s", target_.timeout_s)
+                                      : std::string("the request was cancelled"));
+      }
+    }
+    sink_->OnAnswerEnd(choice, end, answer.stopped ? answer.stream->stop() : std::string());
+  } else if (status_.ok() || status_.code() == StatusCode::kCancelled) {
+    status_ = result.status();
+  }
+  --left_;
+  SubmitRest();
+  if (left_ > 0 || std::exchange(ended_, true)) return;
+  const double token_s =
+      tokens_ > 1 ? (Seconds(last_token_ - start_) - first_token_s_) / static_cast<double>(tokens_ - 1) : 0;
+  target_.metrics.Ended(status_, usage_, first_token_s_, token_s);
+  sink_->OnEnd(status_, usage_);
+}
+
+}  // namespace nunspark::server

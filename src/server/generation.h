@@ -1,0 +1,129 @@
+// One request on its way through the scheduler: a prompt, and one or several answers to it as they are written.
+#ifndef NUNSPARK_SERVER_GENERATION_H_
+#define NUNSPARK_SERVER_GENERATION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "nunspark/engine.h"
+#include "server/request.h"
+
+namespace nunspark::server {
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;  // of all answers, EOS counted
+  int64_t cached_tokens = 0;      // of the prompt
+};
+
+struct TokenProbability {
+  GeneratedToken token;
+  std::vector<TokenLogprob> best;
+};
+
+// Why an answer ended: at an end token or a stop string, at its limit, with a tool call; or because somebody left.
+enum class AnswerEnd : uint8_t { kStop, kStopString, kLength, kCancelled };
+
+// What an API makes of a generation. Called by the scheduler's thread, one call at a time.
+class AnswerSink {
+ public:
+  virtual ~AnswerSink() = default;
+  virtual void OnPrompt(int64_t done, int64_t total) = 0;
+  // Text that became certain with some tokens; `probabilities` where they were asked for, of these tokens.
+  virtual void OnText(int32_t choice, std::string text, std::vector<TokenProbability> probabilities) = 0;
+  virtual void OnAnswerEnd(int32_t choice, AnswerEnd end, const std::string& stop) = 0;
+  // The last call, whatever happened.
+  virtual void OnEnd(const Status& status, const Usage& usage) = 0;
+  // Nobody listens any more.
+  virtual bool closed() const = 0;
+};
+
+// What the server measures of all generations. Thread-safe.
+class GenerationMetrics {
+ public:
+  void Started() { started_.fetch_add(1, std::memory_order_relaxed); }
+  void Ended(const Status& status, const Usage& usage, double first_token_s, double token_s);
+
+  std::string PrometheusText(const std::string& model) const;
+
+ private:
+  struct Histogram {
+    static constexpr double kBounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+    std::vector<int64_t> counts = std::vector<int64_t>(std::size(kBounds) + 1);
+    double sum = 0;
+    int64_t count = 0;
+
+    void Add(double value);
+    std::string Text(std::string_view name, std::string_view help, const std::string& model) const;
+  };
+
+  std::atomic<int64_t> started_{0};
+  mutable std::mutex mutex_;
+  int64_t succeeded_ = 0, failed_ = 0, cancelled_ = 0;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, completion_tokens_ = 0;
+  Histogram first_token_, per_token_;
+};
+
+struct GenerationTarget {
+  const ModelFiles& files;
+  Scheduler& scheduler;
+  GenerationMetrics& metrics;
+  double timeout_s = 0;  // of one request; 0: none
+};
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  // Submits a request. `sink` gets nothing when this fails. Errors: Scheduler::Submit's.
+  static Result<std::shared_ptr<Generation>> Start(const GenerationTarget& target, const TextRequest& request,
+                                                   std::vector<int32_t> prompt, std::unique_ptr<AnswerSink> sink);
+
+  // Ends it before the next step. Thread-safe.
+  void Cancel();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Answer {
+    std::unique_ptr<ModelFiles::TextStream> stream;
+    std::vector<TokenProbability> probabilities;  // of tokens whose text is held back
+    bool stopped = false;
+  };
+
+  Generation(const GenerationTarget& target, const TextRequest& request, std::unique_ptr<AnswerSink> sink)
+      : target_(target), options_(request.text), sink_(std::move(sink)) {}
+
+  Status Submit(int32_t choice);
+  void SubmitRest();
+  bool GoesOn() const;
+  bool OnToken(int32_t choice, const GeneratedToken& token);
+  void OnAnswerEnd(int32_t choice, Result<GenerateResult> result);
+
+  const GenerationTarget target_;
+  const TextOptions options_;
+  const std::unique_ptr<AnswerSink> sink_;
+  const Clock::time_point start_ = Clock::now();
+  std::vector<Answer> answers_;
+  std::vector<int32_t> prompt_;
+  std::atomic<bool> cancelled_{false};
+  std::mutex ids_mutex_;
+  std::vector<uint64_t> ids_;
+
+  // Of the scheduler's thread.
+  int32_t left_ = 0;
+  bool rest_submitted_ = false;
+  bool ended_ = false;
+  Usage usage_;
+  Status status_;
+  double first_token_s_ = 0;
+  Clock::time_point last_token_{};
+  int64_t tokens_ = 0;
+};
+
+}  // namespace nunspark::server
+
+#endif  // NUNSPARK_SERVER_GENERATION_H_

@@ -1,0 +1,352 @@
+#include "server/request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace nunspark::server {
+namespace {
+
+constexpr int64_t kMostChoices = 64;
+
+Status Wrong(std::string_view field, std::string_view wanted, const Json& found) {
+  return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", field, wanted, found.TypeName()));
+}
+
+Result<bool> BoolOf(std::string_view field, const Json& value) {
+  if (value.is_bool()) return value.as_bool();
+  return Wrong(field, "true or false", value);
+}
+
+Status RefusePart(const std::string& where, std::string_view type) {
+  return UnsupportedError(
+      fmt::format("{}: parts of type \"{}\" are not supported: this server takes text", where, type));
+}
+
+// A string, or a list of parts of which all are text. null: no content.
+Result<Json> ContentOf(const std::string& where, const Json& content) {
+  if (content.is_null() || content.is_string()) return content;
+  if (!content.is_array()) return Wrong(where, "a string or a list of parts", content);
+  std::string text;
+  for (size_t i = 0; i < content.as_array().size(); ++i) {
+    const Json& part = content.as_array()[i];
+    const std::string at = fmt::format("{}[{}]", where, i);
+    const Json* const type = part.Find("type");
+    if (type == nullptr || !type->is_string()) return Wrong(at, "an object with a \"type\"", part);
+    if (type->as_string() != "text" && type->as_string() != "refusal") return RefusePart(at, type->as_string());
+    const Json* const its_text = part.Find(type->as_string());
+    if (its_text == nullptr || !its_text->is_string()) {
+      return InvalidArgumentError(fmt::format("{}: \"{}\" must be a string", at, type->as_string()));
+    }
+    text += its_text->as_string();
+  }
+  return Json(std::move(text));
+}
+
+// Templates want the arguments of a call as an object; clients send them as text.
+void ParseArguments(Json& message) {
+  const Json* const calls = message.Find("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return;
+  Json::Array parsed = calls->as_array();
+  for (Json& call : parsed) {
+    const Json* const function = call.Find("function");
+    const Json* const arguments = function != nullptr ? function->Find("arguments") : nullptr;
+    if (arguments == nullptr || !arguments->is_string()) continue;
+    Result<Json> object = ParseJson(arguments->as_string(), "arguments");
+    if (!object.ok()) continue;
+    Json changed = *function;
+    changed.Set("arguments", std::move(object).value());
+    call.Set("function", std::move(changed));
+  }
+  message.Set("tool_calls", std::move(parsed));
+}
+
+Status TakeMessages(const Json& value, TextRequest& request) {
+  if (!value.is_array() || value.as_array().empty())
+    return Wrong("messages", "a list of messages, at least one", value);
+  Json::Array messages;
+  for (size_t i = 0; i < value.as_array().size(); ++i) {
+    const std::string where = fmt::format("messages[{}]", i);
+    Json message = value.as_array()[i];
+    const Json* const role = message.Find("role");
+    if (role == nullptr || !role->is_string()) return Wrong(where, "an object with a \"role\"", message);
+    if (role->as_string() == "developer") message.Set("role", "system");
+    if (const Json* const content = message.Find("content")) {
+      ASSIGN_OR_RETURN(Json text, ContentOf(where + ".content", *content));
+      message.Set("content", std::move(text));
+    } else if (message.Find("tool_calls") == nullptr) {
+      return InvalidArgumentError(fmt::format("{} has no \"content\"", where));
+    }
+    ParseArguments(message);
+    messages.push_back(std::move(message));
+  }
+  request.messages = std::move(messages);
+  return Status();
+}
+
+Status TakeModel(const Json& value, TextRequest& request) {
+  if (!value.is_string()) return Wrong("model", "a string", value);
+  request.model = value.as_string();
+  return Status();
+}
+
+Status TakeStream(const Json& value, TextRequest& request) {
+  ASSIGN_OR_RETURN(request.stream, BoolOf("stream", value));
+  return Status();
+}
+
+Status TakeStreamOptions(const Json& value, TextRequest& request) {
+  if (!value.is_object()) return Wrong("stream_options", "an object", value);
+  if (const Json* const usage = value.Find("include_usage"); usage != nullptr && !usage->is_null()) {
+    ASSIGN_OR_RETURN(request.include_usage, BoolOf("stream_options.include_usage", *usage));
+  }
+  return Status();
+}
+
+// Missing, null and 0 are the same: as many as the server gives by default.
+Status TakeMaxTokens(const Json& value, TextRequest& request) {
+  if (value.is_int() && value.as_int() == 0) return Status();
+  const Result<bool> taken = TakeTextField("max_tokens", value, request.text);
+  return taken.status();
+}
+
+Status TakeChoices(const Json& value, TextRequest& request) {
+  if (!value.is_int()) return Wrong("n", "an integer", value);
+  if (value.as_int() < 1 || value.as_int() > kMostChoices) {
+    return InvalidArgumentError(fmt::format("\"n\" must be from 1 to {}, found {}", kMostChoices, value.as_int()));
+  }
+  request.choices = static_cast<int32_t>(value.as_int());
+  return Status();
+}
+
+// Of chats: whether, and beside it top_logprobs says how many.
+Status TakeLogprobs(const Json& value, TextRequest& request) {
+  ASSIGN_OR_RETURN(const bool wanted, BoolOf("logprobs", value));
+  request.text.generate.logprobs = wanted ? std::max(request.text.generate.logprobs, 0) : -1;
+  return Status();
+}
+
+Status TakeTopLogprobs(const Json& value, TextRequest& request) {
+  if (!value.is_int() || value.as_int() < 0 || value.as_int() > 20) {
+    return InvalidArgumentError("\"top_logprobs\" must be an integer from 0 to 20");
+  }
+  request.text.generate.logprobs = static_cast<int32_t>(value.as_int());
+  return Status();
+}
+
+Status TakeTools(const Json& value, TextRequest& request) {
+  if (!value.is_array()) return Wrong("tools", "a list", value);
+  for (size_t i = 0; i < value.as_array().size(); ++i) {
+    const Json& tool = value.as_array()[i];
+    const Json* const type = tool.Find("type");
+    const Json* const function = tool.Find("function");
+    if (type != nullptr && type->is_string() && type->as_string() != "function") {
+      return UnsupportedError(fmt::format("tools[{}]: tools of type \"{}\" are not supported", i, type->as_string()));
+    }
+    const Json* const name = function != nullptr ? function->Find("name") : nullptr;
+    if (name == nullptr || !name->is_string() || name->as_string().empty()) {
+      return InvalidArgumentError(fmt::format("tools[{}] must have a \"function\" with a \"name\"", i));
+    }
+  }
+  if (!value.as_array().empty()) request.tools = value;
+  return Status();
+}
+
+Status TakeToolChoice(const Json& value, TextRequest& request) {
+  constexpr std::pair<std::string_view, ToolUse> kUses[] = {{"none", ToolUse::kNone},
+                                                            {"auto", ToolUse::kAuto},
+                                                            {"required", ToolUse::kRequired},
+                                                            {"any", ToolUse::kRequired}};
+  if (value.is_string()) {
+    for (const auto& [name, use] : kUses) {
+      if (name != value.as_string()) continue;
+      request.tool_use = use;
+      return Status();
+    }
+  }
+  const Json* const function = value.Find("function");
+  const Json* const name = function != nullptr ? function->Find("name") : nullptr;
+  if (name == nullptr || !name->is_string()) {
+    return InvalidArgumentError(
+        "\"tool_choice\" must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": "
+        "..}}");
+  }
+  request.tool_use = ToolUse::kNamed;
+  request.tool_name = name->as_string();
+  return Status();
+}
+
+Status TakeTemplateKwargs(const Json& value, TextRequest& request) {
+  if (!value.is_object()) return Wrong("chat_template_kwargs", "an object", value);
+  request.template_kwargs = value;
+  return Status();
+}
+
+Status TakeReasoningEffort(const Json& value, TextRequest& request) {
+  if (!value.is_string()) return Wrong("reasoning_effort", "a string", value);
+  request.thinking = value.as_string() != "none";
+  if (request.template_kwargs.is_null()) request.template_kwargs = Json(Json::Object{});
+  if (request.template_kwargs.Find("reasoning_effort") == nullptr && *request.thinking) {
+    request.template_kwargs.Set("reasoning_effort", value);
+  }
+  return Status();
+}
+
+Status TakeResponseFormat(const Json& value, TextRequest& request) {
+  const Json* const type = value.Find("type");
+  if (type == nullptr || !type->is_string()) return Wrong("response_format", "an object with a \"type\"", value);
+  if (type->as_string() == "text") {
+    request.response = ResponseKind::kText;
+  } else if (type->as_string() == "json_object") {
+    request.response = ResponseKind::kJsonObject;
+  } else if (type->as_string() == "json_schema") {
+    const Json* const form = value.Find("json_schema");
+    const Json* const schema = form != nullptr ? form->Find("schema") : nullptr;
+    if (schema == nullptr) return InvalidArgumentError("\"response_format\": \"json_schema\" must have a \"schema\"");
+    request.response = ResponseKind::kJsonSchema;
+    request.response_form = WriteJson(*schema);
+  } else {
+    return InvalidArgumentError(fmt::format(
+        "\"response_format\": \"type\" must be text, json_object or json_schema, found \"{}\"", type->as_string()));
+  }
+  return Status();
+}
+
+Status TakeGrammar(const Json& value, TextRequest& request) {
+  if (!value.is_string()) return Wrong("grammar", "a string", value);
+  request.response = ResponseKind::kGrammar;
+  request.response_form = value.as_string();
+  return Status();
+}
+
+Status TakePrompt(const Json& value, TextRequest& request) {
+  const Json* prompt = &value;
+  // A list of one is what some clients send.
+  if (value.is_array() && value.as_array().size() == 1 && !value.as_array()[0].is_int()) prompt = &value.as_array()[0];
+  if (prompt->is_string()) {
+    request.prompt = prompt->as_string();
+    return Status();
+  }
+  if (!prompt->is_array()) return Wrong("prompt", "a string or a list of token ids", value);
+  for (const Json& id : prompt->as_array()) {
+    if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) {
+      return UnsupportedError(
+          "\"prompt\" must be one string or one list of token ids; send one request for each prompt");
+    }
+    request.prompt_ids.push_back(static_cast<int32_t>(id.as_int()));
+  }
+  return Status();
+}
+
+Status TakeEcho(const Json& value, TextRequest& request) {
+  ASSIGN_OR_RETURN(request.echo, BoolOf("echo", value));
+  return Status();
+}
+
+constexpr Field kSampling[] = {
+    {"temperature", FieldUse::kHonoured, "0: always the most probable token", nullptr},
+    {"top_p", FieldUse::kHonoured, "", nullptr},
+    {"top_k", FieldUse::kHonoured, "0: off", nullptr},
+    {"min_p", FieldUse::kHonoured, "", nullptr},
+    {"typical_p", FieldUse::kHonoured, "", nullptr},
+    {"repetition_penalty", FieldUse::kHonoured, "", nullptr},
+    {"presence_penalty", FieldUse::kHonoured, "", nullptr},
+    {"frequency_penalty", FieldUse::kHonoured, "", nullptr},
+    {"logit_bias", FieldUse::kHonoured, "token ids and numbers", nullptr},
+    {"seed", FieldUse::kHonoured, "same seed, same text, whoever else is asking", nullptr},
+    {"stop", FieldUse::kHonoured, "a string or a list", nullptr},
+    {"stop_ids", FieldUse::kHonoured, "token ids that end the text", nullptr},
+    {"min_tokens", FieldUse::kHonoured, "", nullptr},
+    {"ignore_eos", FieldUse::kHonoured, "", nullptr},
+};
+
+constexpr Field kChat[] = {
+    {"model", FieldUse::kHonoured, "must be one that is served", TakeModel},
+    {"messages", FieldUse::kHonoured, "content as text, or parts of type text", TakeMessages},
+    {"max_tokens", FieldUse::kHonoured, "missing, null or 0: the server's default", TakeMaxTokens},
+    {"max_completion_tokens", FieldUse::kHonoured, "the same", TakeMaxTokens},
+    {"n", FieldUse::kHonoured, "answers to one prompt, which is processed once", TakeChoices},
+    {"stream", FieldUse::kHonoured, "", TakeStream},
+    {"stream_options", FieldUse::kHonoured, "include_usage", TakeStreamOptions},
+    {"logprobs", FieldUse::kHonoured, "", TakeLogprobs},
+    {"top_logprobs", FieldUse::kHonoured, "0 to 20", TakeTopLogprobs},
+    {"tools", FieldUse::kHonoured, "functions", TakeTools},
+    {"tool_choice", FieldUse::kHonoured, "none, auto, required, or one function", TakeToolChoice},
+    {"response_format", FieldUse::kHonoured, "text, json_object, json_schema", TakeResponseFormat},
+    {"grammar", FieldUse::kHonoured, "GBNF", TakeGrammar},
+    {"chat_template_kwargs", FieldUse::kHonoured, "what the chat template sees beside the messages",
+     TakeTemplateKwargs},
+    {"reasoning_effort", FieldUse::kHonoured, "given to the template; \"none\" turns thinking off",
+     TakeReasoningEffort},
+    {"user", FieldUse::kIgnored, "", nullptr},
+    {"metadata", FieldUse::kIgnored, "", nullptr},
+    {"store", FieldUse::kIgnored, "nothing is stored", nullptr},
+    {"service_tier", FieldUse::kIgnored, "", nullptr},
+    {"parallel_tool_calls", FieldUse::kIgnored, "the model decides", nullptr},
+    {"prediction", FieldUse::kIgnored, "drafts are the server's own", nullptr},
+    {"modalities", FieldUse::kIgnored, "text is all there is", nullptr},
+    {"audio", FieldUse::kRefused, "this server makes text", nullptr},
+    {"web_search_options", FieldUse::kRefused, "this server does not search", nullptr},
+    {"functions", FieldUse::kRefused, "use \"tools\"", nullptr},
+    {"function_call", FieldUse::kRefused, "use \"tool_choice\"", nullptr},
+};
+
+constexpr Field kCompletion[] = {
+    {"model", FieldUse::kHonoured, "must be one that is served", TakeModel},
+    {"prompt", FieldUse::kHonoured, "one string, or one list of token ids", TakePrompt},
+    {"max_tokens", FieldUse::kHonoured, "missing, null or 0: the server's default", TakeMaxTokens},
+    {"n", FieldUse::kHonoured, "", TakeChoices},
+    {"stream", FieldUse::kHonoured, "", TakeStream},
+    {"stream_options", FieldUse::kHonoured, "include_usage", TakeStreamOptions},
+    {"logprobs", FieldUse::kHonoured, "how many of the most probable tokens, 0 to 100", nullptr},
+    {"echo", FieldUse::kHonoured, "the prompt before the text", TakeEcho},
+    {"response_format", FieldUse::kHonoured, "text, json_object, json_schema", TakeResponseFormat},
+    {"grammar", FieldUse::kHonoured, "GBNF", TakeGrammar},
+    {"user", FieldUse::kIgnored, "", nullptr},
+    {"best_of", FieldUse::kRefused, "use \"n\"", nullptr},
+    {"suffix", FieldUse::kRefused, "the model writes on, it does not fill in", nullptr},
+};
+
+std::vector<Field> With(std::span<const Field> own) {
+  std::vector<Field> fields(own.begin(), own.end());
+  fields.insert(fields.end(), std::begin(kSampling), std::end(kSampling));
+  return fields;
+}
+
+}  // namespace
+
+std::span<const Field> ChatFields() {
+  static const std::vector<Field> fields = With(kChat);
+  return fields;
+}
+
+std::span<const Field> CompletionFields() {
+  static const std::vector<Field> fields = With(kCompletion);
+  return fields;
+}
+
+Result<TextRequest> ParseRequest(std::string_view body, std::span<const Field> fields, const TextRequest& defaults) {
+  Result<Json> json = ParseJson(body, "the request's body");
+  if (!json.ok()) return InvalidArgumentError(json.status().message());
+  if (!json->is_object()) return InvalidArgumentError("the request's body must be a JSON object");
+  TextRequest request = defaults;
+  for (const auto& [name, value] : json->as_object()) {
+    if (value.is_null()) continue;
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&wanted = name](const Field& f) { return f.name == wanted; });
+    if (field == fields.end() || field->use == FieldUse::kIgnored) continue;
+    if (field->use == FieldUse::kRefused) {
+      return UnsupportedError(fmt::format("\"{}\" is not supported: {}", name, field->note));
+    }
+    if (field->take != nullptr) {
+      RETURN_IF_ERROR(field->take(value, request));
+    } else {
+      ASSIGN_OR_RETURN(const bool taken, TakeTextField(name, value, request.text));
+      if (!taken) return UnsupportedError(fmt::format("\"{}\" is not supported", name));
+    }
+  }
+  return request;
+}
+
+}  // namespace nunspark::server

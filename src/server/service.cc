@@ -1,0 +1,320 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/answers.h"
+
+namespace nunspark::server {
+namespace {
+
+enum class Api : uint8_t { kChat, kCompletion, kMessages };
+
+// Takes as long for any two strings of these lengths, so that time tells nothing about a key.
+bool SameKey(std::string_view a, std::string_view b) {
+  unsigned different = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < b.size(); ++i) {
+    different |= static_cast<unsigned char>(b[i]) ^ static_cast<unsigned char>(i < a.size() ? a[i] : 0);
+  }
+  return different == 0;
+}
+
+std::string_view KeyOf(const HttpRequest& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  const std::string_view authorization = request.Header("authorization");
+  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
+  return request.Header("x-api-key");
+}
+
+bool IsAnthropic(const std::string& path) {
+  return path == "/v1/messages" || path == "/messages" || path == "/v1/messages/count_tokens";
+}
+
+void SendError(const HttpRequest& request, Exchange& exchange, int status, const std::string& message,
+               const std::string& code = {}) {
+  exchange.Send(IsAnthropic(request.path) ? AnthropicError(status, message) : OpenAiError(status, message, code));
+}
+
+Json TemplateContext(const TextRequest& request) {
+  Json context(Json::Object{{"messages", request.messages},
+                            {"tools", request.tool_use == ToolUse::kNone ? Json() : request.tools},
+                            {"documents", Json()},
+                            {"add_generation_prompt", true}});
+  if (request.thinking) {
+    context.Set("enable_thinking", *request.thinking);
+    context.Set("thinking", *request.thinking);
+  }
+  if (request.template_kwargs.is_object()) {
+    for (const auto& [name, value] : request.template_kwargs.as_object()) context.Set(name, value);
+  }
+  return context;
+}
+
+}  // namespace
+
+// Threads for what takes longer than a moment: JSON of megabytes, templates, tokens.
+class Service::Workers {
+ public:
+  explicit Workers(int count) {
+    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  }
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void Post(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::function<void()> job;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        if (stopping_) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+Service::Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions options)
+    : files_(files),
+      scheduler_(scheduler),
+      options_(std::move(options)),
+      workers_(std::make_unique<Workers>(options_.workers)) {}
+
+Service::~Service() = default;
+
+void Service::Close() { workers_.reset(); }
+
+bool Service::Allowed(const HttpRequest& request) const {
+  if (options_.keys.empty()) return true;
+  const std::string_view key = KeyOf(request);
+  bool allowed = false;
+  for (const std::string& known : options_.keys) allowed |= SameKey(key, known);
+  return allowed;
+}
+
+void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  if (request.path == "/health") return exchange->Send({.body = R"({"status":"ok"})"});
+  if (request.path == "/ready") {
+    const bool draining = draining_.load(std::memory_order_relaxed);
+    return exchange->Send(
+        {.status = draining ? 503 : 200, .body = draining ? R"({"status":"stopping"})" : R"({"status":"ready"})"});
+  }
+  if (!Allowed(request)) {
+    return SendError(request, *exchange, 401, "the API key is missing or not known; send Authorization: Bearer KEY",
+                     "invalid_api_key");
+  }
+  if (workers_ == nullptr) return;
+  workers_->Post([this, request = std::move(request), exchange = std::move(exchange)] { Answer(request, exchange); });
+}
+
+void Service::Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const std::string& path = request.path;
+  const bool read = request.method == "GET" || request.method == "HEAD";
+  const auto need = [&](bool right, const char* method) {
+    if (!right) {
+      HttpResponse response = OpenAiError(405, fmt::format("{} takes {}", path, method));
+      response.headers.emplace_back("Allow", method);
+      exchange->Send(std::move(response));
+    }
+    return right;
+  };
+  if (path == "/v1/models" || path.starts_with("/v1/models/")) {
+    if (need(read, "GET")) exchange->Send(Models(path));
+  } else if (path == "/metrics") {
+    if (need(read, "GET")) exchange->Send(Metrics());
+  } else if (path == "/v1/chat/completions" || path == "/chat/completions" || path == "/v1/completions" ||
+             path == "/completions" || path == "/v1/messages" || path == "/messages") {
+    if (need(request.method == "POST", "POST")) Generate(request, exchange);
+  } else if (path == "/v1/messages/count_tokens") {
+    if (need(request.method == "POST", "POST")) CountTokens(request, *exchange);
+  } else {
+    exchange->Send(OpenAiError(404, fmt::format("there is no {}", path), "not_found"));
+  }
+}
+
+bool Service::Serves(const std::string& name) const {
+  return name.empty() || name == options_.model_name ||
+         std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
+}
+
+Result<std::vector<int32_t>> Service::PromptOf(const TextRequest& request) const {
+  if (request.messages.is_null()) {
+    if (!request.prompt_ids.empty()) return request.prompt_ids;
+    return files_.EncodeWithSpecials(request.prompt);
+  }
+  Result<std::string> text = files_.FormatChat(WriteJson(TemplateContext(request)));
+  if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
+    return InvalidArgumentError("this model has no chat template; send its prompts to /v1/completions");
+  }
+  RETURN_IF_ERROR(text.status());
+  return files_.Encode(*text);
+}
+
+void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Api api = IsAnthropic(request.path)                          ? Api::kMessages
+                  : request.path.find("/chat/") != std::string::npos ? Api::kChat
+                                                                     : Api::kCompletion;
+  const auto fail = [&](const Status& status) {
+    SendError(request, *exchange, HttpStatusOf(status), status.message());
+  };
+  TextRequest defaults;
+  defaults.text.generate.max_tokens = options_.default_max_tokens;
+  const std::span<const Field> fields = api == Api::kMessages ? MessagesFields()
+                                        : api == Api::kChat   ? ChatFields()
+                                                              : CompletionFields();
+  Result<TextRequest> parsed = ParseRequest(request.body, fields, defaults);
+  if (!parsed.ok()) return fail(parsed.status());
+  if (!Serves(parsed->model)) {
+    return SendError(request, *exchange, 404,
+                     fmt::format("the model '{}' is not served here; this is '{}'", parsed->model, options_.model_name),
+                     "model_not_found");
+  }
+  if (api != Api::kCompletion && parsed->messages.is_null()) {
+    return fail(InvalidArgumentError("\"messages\" is missing"));
+  }
+  if (api == Api::kCompletion && parsed->prompt.empty() && parsed->prompt_ids.empty()) {
+    return fail(InvalidArgumentError("\"prompt\" is missing or empty"));
+  }
+  if (parsed->response != ResponseKind::kText) {
+    return fail(UnsupportedError("\"response_format\" other than text is not supported"));
+  }
+  Result<std::vector<int32_t>> prompt = PromptOf(*parsed);
+  if (!prompt.ok()) return fail(prompt.status());
+
+  AnswerContext context{.exchange = exchange, .model = options_.model_name, .files = files_};
+  std::unique_ptr<AnswerSink> sink = api == Api::kMessages
+                                         ? MessagesAnswer(std::move(context), *parsed, std::ssize(*prompt))
+                                     : api == Api::kChat ? ChatAnswer(std::move(context), *parsed)
+                                                         : CompletionAnswer(std::move(context), *parsed);
+  if (options_.log_requests) {
+    std::fprintf(stderr, "%s\n",
+                 fmt::format("{} {}: {} prompt tokens, at most {}, {}", request.method, request.path, prompt->size(),
+                             parsed->text.generate.max_tokens, parsed->stream ? "streamed" : "whole")
+                     .c_str());
+  }
+  const Result<std::shared_ptr<Generation>> generation = Generation::Start(
+      {.files = files_, .scheduler = scheduler_, .metrics = metrics_, .timeout_s = options_.timeout_s}, *parsed,
+      std::move(prompt).value(), std::move(sink));
+  if (!generation.ok()) return fail(generation.status());
+  exchange->OnClosed([weak = std::weak_ptr<Generation>(*generation)] {
+    if (const std::shared_ptr<Generation> running = weak.lock()) running->Cancel();
+  });
+}
+
+void Service::CountTokens(const HttpRequest& request, Exchange& exchange) const {
+  const Result<TextRequest> parsed = ParseRequest(request.body, MessagesFields(), {});
+  Status status = parsed.status();
+  if (status.ok() && parsed->messages.is_null()) status = InvalidArgumentError("\"messages\" is missing");
+  if (!status.ok()) return exchange.Send(AnthropicError(HttpStatusOf(status), status.message()));
+  const Result<std::vector<int32_t>> prompt = PromptOf(*parsed);
+  if (!prompt.ok()) return exchange.Send(AnthropicError(HttpStatusOf(prompt.status()), prompt.status().message()));
+  exchange.Send({.body = WriteJson(Json(Json::Object{{"input_tokens", std::ssize(*prompt)}}))});
+}
+
+Json Service::ModelJson(const std::string& name) const {
+  return Json::Object{{"id", name},
+                      {"object", "model"},
+                      {"created", int64_t{0}},
+                      {"owned_by", "nunspark"},
+                      {"max_model_len", files_.max_context()}};
+}
+
+HttpResponse Service::Models(const std::string& path) const {
+  constexpr std::string_view kPrefix = "/v1/models/";
+  if (path.starts_with(kPrefix)) {
+    const std::string name = path.substr(kPrefix.size());
+    if (!name.empty() && Serves(name)) return {.body = WriteJson(ModelJson(name))};
+    return OpenAiError(404, fmt::format("the model '{}' is not served here", name), "model_not_found");
+  }
+  Json::Array models{ModelJson(options_.model_name)};
+  for (const std::string& alias : options_.aliases) models.push_back(ModelJson(alias));
+  return {.body = WriteJson(Json(Json::Object{{"object", "list"}, {"data", std::move(models)}}))};
+}
+
+HttpResponse Service::Metrics() const {
+  const SchedulerStats scheduler = scheduler_.stats();
+  const EngineStats engine = scheduler_.engine_stats();
+  const CacheStats& cache = engine.cache;
+  const std::string& model = options_.model_name;
+  std::string text = metrics_.PrometheusText(model);
+  const auto line = [&](std::string_view type, std::string_view name, std::string_view help, int64_t value) {
+    text += fmt::format("# HELP nunspark_{0} {1}\n# TYPE nunspark_{0} {2}\nnunspark_{0}{{model=\"{3}\"}} {4}\n", name,
+                        help, type, model, value);
+  };
+  line("gauge", "requests_running", "Sequences that are being decoded.", scheduler.running);
+  line("gauge", "requests_waiting", "Requests in the queue.", scheduler.waiting);
+  line("counter", "steps_total", "Passes of the model.", scheduler.steps);
+  line("counter", "bytes_read_total", "Bytes of weights read from the drive.", cache.bytes_read());
+  line("counter", "stall_microseconds_total", "Time the passes waited for the drive.", cache.stall_us);
+  line("gauge", "weights_resident_bytes", "Weights in memory inside the budget.", cache.resident_bytes);
+  line("gauge", "weights_resident_peak_bytes", "The most there were.", cache.resident_peak_bytes);
+  line("gauge", "kv_peak_bytes", "Keys and values, the most there were.", engine.kv_peak_bytes);
+  line("gauge", "prefix_bytes", "Keys and values kept of earlier prompts.", engine.prefix_bytes);
+  line("counter", "prefix_lookups_total", "Prompts looked up among earlier ones.", engine.prefix_lookups);
+  line("counter", "prefix_tokens_found_total", "Their tokens that did not have to be computed.",
+       engine.prefix_tokens_found);
+  line("gauge", "process_peak_bytes", "Memory of the process, the most there was.", engine.process_peak_bytes);
+  line("counter", "expert_hits_total", "Experts used while in memory.", cache.expert.hits);
+  line("counter", "expert_misses_total", "Experts that had to be read.", cache.expert.misses);
+  line("counter", "core_hits_total", "Layers' other weights used while in memory.", cache.core.hits + cache.dense.hits);
+  line("counter", "core_misses_total", "Those that had to be read.", cache.core.misses + cache.dense.misses);
+  line("counter", "prefetch_issued_total", "Experts read ahead.", cache.expert_prefetch.issued);
+  line("counter", "prefetch_used_total", "Of them, used in time.", cache.expert_prefetch.used);
+  line("counter", "read_timeouts_total", "Reads that the drive did not answer in time.", cache.read_timeouts);
+  line("counter", "page_faults_major_total", "Page faults with a read.", engine.major_page_faults);
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
+}
+
+std::string ServingApiDocument() {
+  std::string text =
+      "# What the server honours\n\nWritten by `nunspark serving-api`, from the tables that parse requests; a test "
+      "compares. "
+      "Fields that stand in no table are ignored. A field that is null counts as absent; one of a wrong type is "
+      "refused by "
+      "its name.\n";
+  const auto table = [&](std::string_view title, std::span<const Field> fields) {
+    text += fmt::format("\n## {}\n\n| field | | |\n|---|---|---|\n", title);
+    for (const Field& field : fields) {
+      const std::string_view use = field.use == FieldUse::kHonoured  ? "honoured"
+                                   : field.use == FieldUse::kIgnored ? "ignored"
+                                                                     : "refused";
+      text += fmt::format("| `{}` | {} | {} |\n", field.name, use, field.note);
+    }
+  };
+  table("POST /v1/chat/completions", ChatFields());
+  table("POST /v1/completions", CompletionFields());
+  table("POST /v1/messages, /v1/messages/count_tokens", MessagesFields());
+  return text;
+}
+
+}  // namespace nunspark::server

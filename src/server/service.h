@@ -1,0 +1,70 @@
+// The server's routes in front of an engine's scheduler.
+#ifndef NUNSPARK_SERVER_SERVICE_H_
+#define NUNSPARK_SERVER_SERVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nunspark/engine.h"
+#include "server/generation.h"
+#include "server/http.h"
+#include "server/request.h"
+
+namespace nunspark::server {
+
+struct ServiceOptions {
+  std::string model_name;              // what is served
+  std::vector<std::string> aliases{};  // other names for it
+  std::vector<std::string> keys{};     // of clients; empty: everybody may ask
+  double timeout_s = 0;                // of one request; 0: none
+  int32_t default_max_tokens = 256;
+  int workers = 2;            // threads that read requests, fill templates and tokenize
+  bool log_requests = false;  // a line for each, without its text
+};
+
+class Service {
+ public:
+  // `files` and `scheduler` must outlive the service.
+  Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions options);
+  ~Service();
+  Service(const Service&) = delete;
+
+  // An HttpHandler.
+  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
+
+  // No request is looked at any more. Before the scheduler ends, after which the service may.
+  void Close();
+
+  // From now on /ready says no.
+  void Drain() { draining_.store(true, std::memory_order_relaxed); }
+
+ private:
+  class Workers;
+
+  bool Allowed(const HttpRequest& request) const;
+  void Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  Result<std::vector<int32_t>> PromptOf(const TextRequest& request) const;
+  void CountTokens(const HttpRequest& request, Exchange& exchange) const;
+  HttpResponse Models(const std::string& path) const;
+  HttpResponse Metrics() const;
+  Json ModelJson(const std::string& name) const;
+  bool Serves(const std::string& name) const;
+
+  const ModelFiles& files_;
+  Scheduler& scheduler_;
+  const ServiceOptions options_;
+  GenerationMetrics metrics_;
+  std::atomic<bool> draining_{false};
+  std::unique_ptr<Workers> workers_;
+};
+
+// docs/serving-api.md.
+std::string ServingApiDocument();
+
+}  // namespace nunspark::server
+
+#endif  // NUNSPARK_SERVER_SERVICE_H_
