@@ -3,6 +3,7 @@
 #define NUNSPARK_MODELS_HPARAMS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 

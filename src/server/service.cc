@@ -278,7 +278,7 @@ HttpResponse Service::Metrics() const {
   line("counter", "stall_microseconds_total", "Time the passes waited for the drive.", cache.stall_us);
   line("gauge", "weights_resident_bytes", "Weights in memory inside the budget.", cache.resident_bytes);
   line("gauge", "weights_resident_peak_bytes", "The most there were.", cache.resident_peak_bytes);
-  line("gauge", "kv_peak_bytes", "Keys and values, the most there were.", engine.kv_peak_bytes);
+  line("gauge", "kv_peak_bytes", "Keys and values, the most there were.", engine.kv.resident_peak_bytes);
   line("gauge", "prefix_bytes", "Keys and values kept of earlier prompts.", engine.prefix_bytes);
   line("counter", "prefix_lookups_total", "Prompts looked up among earlier ones.", engine.prefix_lookups);
   line("counter", "prefix_tokens_found_total", "Their tokens that did not have to be computed.",

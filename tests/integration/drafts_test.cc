@@ -264,13 +264,16 @@ TEST(DraftTrees, GoTheWayOfTheOriginal) {
 }
 
 // Checklist item 69: what is computed for a prefix is what a cold run computes, with drafts or without.
-class Prefixes : public testing::TestWithParam<std::string> {};
+class ReusedPrefixes : public testing::TestWithParam<std::string> {};
 
-TEST_P(Prefixes, ReusedLeaveNoTraceInMemoryAndThroughAFile) {
+TEST_P(ReusedPrefixes, LeaveNoTraceInMemoryAndThroughAFile) {
   const std::string folder = FolderOf(GetParam());
   const TempFolder temp;
-  EngineOptions options{
-      .context = 512, .reuse_prefixes = true, .prefix_tokens = 1024, .prefix_file = temp.path() + "/kept"};
+  EngineOptions options{.context = 512,
+                        .context_limit = 512,
+                        .reuse_prefixes = true,
+                        .prefix_tokens = 1024,
+                        .prefix_file = temp.path() + "/kept"};
   options.drafter = {.ngram = true, .tokens = 4, .adaptive = false};
   const Runner cold = Runner::Open(folder, {.context = 512, .context_limit = 512});
   const int64_t vocab = cold.files->vocab_size();
@@ -326,7 +329,8 @@ TEST_P(Prefixes, ReusedLeaveNoTraceInMemoryAndThroughAFile) {
   EXPECT_EQ(run(other, prompts[0], false).cached_tokens, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Prefixes, testing::Values("qwen3_moe", "mistral_sliding", "youtu_llm", "gemma3_text"));
+INSTANTIATE_TEST_SUITE_P(Models, ReusedPrefixes,
+                         testing::Values("qwen3_moe", "mistral_sliding", "youtu_llm", "gemma3_text"));
 
 TEST(PrefixRotations, ThatChangeAreKeptApart) {
   const std::string folder = FolderOf("phi3_longrope");  // changes at 64

@@ -1,0 +1,91 @@
+#include "nunspark/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/sanitized_testing.h"
+#include "nunspark/engine.h"
+
+namespace nunspark {
+namespace {
+
+#ifdef NUNSPARK_SANITIZED
+constexpr int kRequestsPerThread = 40;
+#else
+constexpr int kRequestsPerThread = 400;
+#endif
+constexpr int kThreads = 4;
+
+SequenceRequest RequestOf(int kind) {
+  SequenceRequest request;
+  for (int i = 0; i < 3 + kind * 9; ++i) request.prompt.push_back((i * 31 + kind * 7) % 320);
+  request.options = {.max_tokens = 2 + kind * 3, .sampling = {}, .ignore_eos = true};
+  if (kind % 2 == 1) request.options.sampling = {.temperature = 1, .seed = static_cast<uint64_t>(kind)};
+  return request;
+}
+
+TEST(Scheduler, TakesRequestsAndCancelsFromManyThreadsAndEndsEachOnce) {
+  const std::string folder = std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/goldens/qwen3_moe";
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();
+  std::vector<std::vector<int32_t>> alone;
+  {
+    const std::unique_ptr<Engine> engine = Engine::Start(*files, {.context = 96}).value();
+    const std::unique_ptr<Session> session = engine->NewSession().value();
+    for (int kind = 0; kind < 8; ++kind) {
+      const SequenceRequest request = RequestOf(kind);
+      alone.push_back(session->Generate(request.prompt, request.options, [](int32_t) { return true; })->ids);
+    }
+  }
+  const std::unique_ptr<Engine> engine = Engine::Start(*files, {.context = 96,
+                                                                .max_sequences = 6,
+                                                                .kv_tokens = 384,
+                                                                .reuse_prefixes = true,
+                                                                .threads = 2,
+                                                                .drafter = {.ngram = true, .tokens = 4}})
+                                             .value();
+  std::unique_ptr<Scheduler> scheduler = engine->NewScheduler({.step_target_s = 0.001}).value();
+  std::atomic<int> ended = 0, whole = 0, wrong = 0;
+  std::latch left(kThreads * kRequestsPerThread);
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kThreads; ++client) {
+    clients.emplace_back([&, client] {
+      std::mt19937 random(static_cast<uint32_t>(client));
+      for (int i = 0; i < kRequestsPerThread; ++i) {
+        const int kind = static_cast<int>(random() % 8);
+        const bool refuses = random() % 5 == 0;
+        const Result<uint64_t> id = scheduler->Submit(
+            RequestOf(kind), {.on_token = [refuses](const GeneratedToken&) { return !refuses; },
+                              .on_prompt = {},
+                              .on_end =
+                                  [&, kind](Result<GenerateResult> result) {
+                                    ++ended;
+                                    const std::vector<int32_t>& want = alone[static_cast<size_t>(kind)];
+                                    const bool cut = !result.ok() || result->finish_reason == FinishReason::kCancelled;
+                                    if (!cut) ++whole;
+                                    if (!cut && result->ids != want) ++wrong;
+                                    left.count_down();
+                                  }});
+        if (!id.ok()) ADD_FAILURE() << id.status().message();
+        if (random() % 4 == 0) scheduler->Cancel(*id);
+        if (random() % 8 == 0) (void)scheduler->stats();
+        if (random() % 16 == 0) (void)scheduler->engine_stats();
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  left.wait();
+  EXPECT_EQ(ended, kThreads * kRequestsPerThread);
+  EXPECT_GT(whole, kRequestsPerThread);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(scheduler->stats().waiting, 0);
+  scheduler.reset();
+  EXPECT_TRUE(engine->NewSession().ok());
+}
+
+}  // namespace
+}  // namespace nunspark
