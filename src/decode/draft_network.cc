@@ -151,6 +151,10 @@ Result<std::unique_ptr<DraftNetwork>> DraftNetwork::Create(const ModelLayout& la
                    Model::Create(layout, pool, max_rows, numerics, BorrowedKv(layout, target.hparams)));
   ASSIGN_OR_RETURN(network->ends_, weights.Acquire(layout.norm_head));
   ASSIGN_OR_RETURN(network->embed_lease_, weights.Acquire(layout.embed));
+  // Read now: the first draft shall not wait for the drive.
+  for (const PieceId id : layout.core) {
+    ASSIGN_OR_RETURN(const Lease core, weights.Acquire(id));
+  }
   RETURN_IF_ERROR(network->Allocate(max_rows));
   if (layout.hparams.ordered_embeddings) RETURN_IF_ERROR(network->ReadTokenOrder());
   return network;
