@@ -80,18 +80,14 @@ Result<std::unique_ptr<KvSpill>> KvSpill::Create(MappedMemory& memory, std::span
   return spill;
 }
 
-std::string KvSpill::Description() const { return fmt::format("{}, {}", file_.path(), queue_->Description()); }
-
 void KvSpill::Taken(size_t layer, int32_t block) {
   // What is on its way would come after what is written next.
   if (At(layer, block).reading) (void)Drain();
-  At(layer, block).held = true;
-  At(layer, block).stored = false;
 }
 
 void KvSpill::Released(size_t layer, int32_t block) {
   Block& it = At(layer, block);
-  it.held = false;
+  it.written = false;
   it.stored = false;
   if (it.resident && it.used == layers_[layer].pass) --layers_[layer].active;
   it.used = 0;
@@ -276,7 +272,7 @@ bool KvSpill::MayLeave(size_t layer, int32_t block, Which which) {
   if (!it.resident || it.reading || (block == kept_block_ && layer == fetched_layer_)) return false;
   switch (which) {
     case Which::kIdle: return it.used != layers_[layer].pass;
-    case Which::kStored: return it.stored || !it.held;
+    case Which::kStored: return it.stored || !it.written;
     case Which::kAny: return true;
   }
   return false;
@@ -284,7 +280,7 @@ bool KvSpill::MayLeave(size_t layer, int32_t block, Which which) {
 
 // Writes those blocks of [begin, end) that the file does not have.
 Status KvSpill::Store(size_t layer, int32_t begin, int32_t end) {
-  const auto missing = [&](int32_t block) { return At(layer, block).held && !At(layer, block).stored; };
+  const auto missing = [&](int32_t block) { return At(layer, block).written && !At(layer, block).stored; };
   while (begin < end) {
     int32_t run_end = begin;
     while (run_end < end && missing(run_end)) ++run_end;

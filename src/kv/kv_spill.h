@@ -53,7 +53,10 @@ class KvSpill {
   void Released(size_t layer, int32_t block);
 
   // A block that is in memory is written to.
-  void Changed(size_t layer, int32_t block) { At(layer, block).stored = false; }
+  void Changed(size_t layer, int32_t block) {
+    At(layer, block).written = true;
+    At(layer, block).stored = false;
+  }
 
   // A pass comes to a layer: first Begin, then Need for each block that it reads or writes there and NeedNext for those
   // of the layer after it, next(), as far as they are known; Await brings the former into memory and starts to read the
@@ -70,12 +73,11 @@ class KvSpill {
 
   const KvStats& stats() const { return stats_; }
   int64_t resident_bytes() const { return resident_bytes_; }
-  std::string Description() const;
 
  private:
   struct Block {
     uint32_t used = 0;  // the layer's pass that used it last
-    bool held = false;
+    bool written = false;   // has content
     bool resident = false;  // has memory
     bool stored = false;    // the file has its content
     bool reading = false;

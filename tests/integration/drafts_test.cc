@@ -107,6 +107,13 @@ TEST_P(Drafts, ThatAreTreesLeaveNoTrace) {
   }
 }
 
+// Paths of trees are forks whose blocks come and go.
+TEST_P(Drafts, WithSpilledKeysAndValuesToo) {
+  const DrafterOptions tree{.draft_model = folder(), .tree = {2, 2, 1}, .adaptive = false};
+  ExpectPlain({.kv_budget_bytes = 1, .drafter = tree}, "a tree, 1 byte");
+  ExpectPlain({.kv_budget_bytes = 1, .drafter = {.ngram = true, .tokens = 4}}, "n-gram, 1 byte");
+}
+
 TEST_P(Drafts, AtTheFloorBudgetToo) {
   int64_t floor = 0;
   {

@@ -139,6 +139,12 @@ TEST_P(Groups, EachSequenceGetsWhatItGetsAlone) {
   }
 }
 
+TEST_P(Groups, WithSpilledKeysAndValuesToo) {
+  const std::vector<GenerateResult> alone = RunAlone(folder(), 5);
+  ExpectSameAsAlone(folder(), {.kv_budget_bytes = 1}, 5, alone, "1 byte");
+  ExpectSameAsAlone(folder(), {.prefill_chunk = 16, .kv_budget_bytes = 100'000}, 5, alone, "100 kB, chunks of 16");
+}
+
 TEST_P(Groups, AtTheFloorBudgetToo) {
   int64_t floor = 0;
   {
