@@ -28,8 +28,8 @@ class Prefixes : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     files_ = ModelFilesImpl::OpenFolder(DataPath("goldens/" + GetParam())).value();
-    const PieceIndex index = PieceIndex::Build(files_->layout(), files_->checkpoint().tensors);
-    weights_ = CreateResidentSource(files_->layout(), index, OpenReadQueue(index.paths(), {}).value()).value();
+    index_ = PieceIndex::Build(files_->layout(), files_->checkpoint().tensors);
+    weights_ = CreateResidentSource(files_->layout(), index_, OpenReadQueue(index_.paths(), {}).value()).value();
     threads_ = ThreadPool::Create(2).value();
     model_ = Model::Create(files_->layout(), *threads_, kChunk, kDefaultNumerics).value();
   }
@@ -99,6 +99,7 @@ class Prefixes : public testing::TestWithParam<std::string> {
   }
 
   std::unique_ptr<ModelFilesImpl> files_;
+  PieceIndex index_;
   std::unique_ptr<WeightSource> weights_;
   std::unique_ptr<ThreadPool> threads_;
   std::unique_ptr<Model> model_;
