@@ -23,6 +23,7 @@
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "engine/scheduler.h"
+#include "formats/content_hash.h"
 #include "io/file.h"
 #include "io/mirror_queue.h"
 #include "io/read_queue.h"
@@ -248,8 +249,15 @@ Status EngineImpl::Start() {
 }
 
 std::string EngineImpl::PrefixFingerprint() const {
-  return fmt::format("{} numerics {} kv {}", files_.checkpoint().source_hash, numerics(),
-                     static_cast<int>(options_.kv));
+  // The hash is of names, sizes and headers: a file that was written anew may hold other weights.
+  std::string written;
+  for (const std::string& path : plan_.index.paths()) {
+    std::error_code unknown;
+    const auto time = std::filesystem::last_write_time(path, unknown).time_since_epoch().count();
+    written += fmt::format("{} {}\n", std::filesystem::path(path).filename().string(), time);
+  }
+  return fmt::format("{} {} written {:016x} numerics {} kv {}", NUNSPARK_VERSION, files_.checkpoint().source_hash,
+                     Hash64(written), numerics(), static_cast<int>(options_.kv));
 }
 
 void EngineImpl::StartPrefixes() {

@@ -221,7 +221,9 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
   if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
   if (options.reuse_prefixes) {
-    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions, request.kv_bytes);
+    // As many blocks as the pool has, those in its file included.
+    const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions, all);
   }
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;

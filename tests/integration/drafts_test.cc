@@ -328,6 +328,22 @@ TEST_P(ReusedPrefixes, LeaveNoTraceInMemoryAndThroughAFile) {
     for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(run(restored, prompts[i], i % 2 == 1).ids, want[i]) << i;
     EXPECT_GT(restored.engine->stats().prefix_tokens_found, 700);
   }
+  {
+    EngineOptions spilled_options = options;
+    spilled_options.kv_budget_bytes = 1;
+    const Runner spilled = Runner::Open(folder, spilled_options);
+    EXPECT_EQ(spilled.engine->prefix_note(), "");
+    for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(run(spilled, prompts[i], i % 2 == 1).ids, want[i]) << i;
+    EXPECT_GT(spilled.engine->stats().prefix_tokens_found, 700);
+    EXPECT_GT(spilled.engine->stats().kv.reloaded_bytes, 0);
+    EXPECT_LE(spilled.engine->stats().kv.resident_peak_bytes, spilled.engine->plan().kv);
+  }
+  {
+    // Files that were written anew may hold other weights.
+    std::filesystem::copy(folder, temp.path() + "/model");
+    const Runner copied = Runner::Open(temp.path() + "/model", options);
+    EXPECT_NE(copied.engine->prefix_note(), "");
+  }
   // Of other numerics it is not used.
   options.numerics = Numerics::kI8;
   options.kv = KvType::kF32;
