@@ -76,7 +76,7 @@ class KvSpill {
 
  private:
   struct Block {
-    uint32_t used = 0;  // the layer's pass that used it last
+    uint32_t used = 0;      // the layer's pass that used it last
     bool written = false;   // has content
     bool resident = false;  // has memory
     bool stored = false;    // the file has its content
