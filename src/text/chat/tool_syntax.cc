@@ -1,0 +1,137 @@
+#include "text/chat/tool_syntax.h"
+
+#include "base/check.h"
+
+namespace nunspark::text {
+namespace {
+
+constexpr TagSyntax kFunctionTags = {.call_open = "<function=",
+                                     .name_end = ">",
+                                     .param_open = "<parameter=",
+                                     .key_end = ">",
+                                     .value_open = "",
+                                     .param_close = "</parameter>",
+                                     .call_close = "</function>"};
+
+constexpr ToolSyntax kSyntaxes[] = {
+    // In both: what the model writes counts more than what its template shows.
+    {.family = ToolFamily::kHermes,
+     .name = "hermes",
+     .openings = {{{"<tool_call>", CallBody::kTagged}}},
+     .closings = {"</tool_call>"},
+     .tag = kFunctionTags},
+    {.family = ToolFamily::kQwenXml,
+     .name = "qwen_xml",
+     .openings = {{{"<tool_call>", CallBody::kTagged}, {"<function=", CallBody::kTagName, true}}},
+     .closings = {"</tool_call>", "</function>"},
+     .tag = kFunctionTags},
+    {.family = ToolFamily::kSeed,
+     .name = "seed",
+     .openings = {{{"<seed:tool_call>", CallBody::kTagged}, {"<function=", CallBody::kTagName, true}}},
+     .closings = {"</seed:tool_call>", "</function>"},
+     .tag = kFunctionTags},
+    {.family = ToolFamily::kGlm,
+     .name = "glm",
+     .openings = {{{"<tool_call>", CallBody::kTagged}}},
+     .closings = {"</tool_call>"},
+     .inner = {"<arg_key>", "</arg_key>", "<arg_value>"},
+     .tag = {.call_open = "",
+             .name_end = "",
+             .param_open = "<arg_key>",
+             .key_end = "</arg_key>",
+             .value_open = "<arg_value>",
+             .param_close = "</arg_value>",
+             .call_close = "</tool_call>"}},
+    {.family = ToolFamily::kLlama,
+     .name = "llama",
+     .openings = {{{"<|python_tag|>", CallBody::kPython},
+                   {"<|python_start|>", CallBody::kPython},
+                   {"<function=", CallBody::kTagName, true}}},
+     .closings = {"<|python_end|>", "</function>"},
+     .tag = kFunctionTags,
+     .bare = true},
+    {.family = ToolFamily::kMistral,
+     .name = "mistral",
+     .openings = {{{"[TOOL_CALLS]", CallBody::kHead}}},
+     .inner = {"[ARGS]", "[CALL_ID]"}},
+    {.family = ToolFamily::kDeepSeek,
+     .name = "deepseek",
+     .openings = {{{"<｜tool▁call▁begin｜>", CallBody::kHead}}},
+     .closings = {"<｜tool▁call▁end｜>", "```<｜tool▁call▁end｜>"},
+     .dropped = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .inner = {"<｜tool▁sep｜>"}},
+    {.family = ToolFamily::kDeepSeekDsml,
+     .name = "deepseek_dsml",
+     .openings = {{{"<｜DSML｜invoke name=\"", CallBody::kTagName}}},
+     .closings = {"</｜DSML｜invoke>"},
+     .dropped = {"<｜DSML｜function_calls>", "</｜DSML｜function_calls>", "<｜DSML｜tool_calls>",
+                 "</｜DSML｜tool_calls>"},
+     .tag = {.call_open = "<｜DSML｜invoke name=\"",
+             .name_end = ">",
+             .param_open = "<｜DSML｜parameter name=\"",
+             .key_end = ">",
+             .value_open = "",
+             .param_close = "</｜DSML｜parameter>",
+             .call_close = "</｜DSML｜invoke>"}},
+    {.family = ToolFamily::kMiniMax,
+     .name = "minimax",
+     .openings = {{{"<invoke name=\"", CallBody::kTagName, true}}},
+     .closings = {"</invoke>"},
+     .dropped = {"<minimax:tool_call>", "</minimax:tool_call>"},
+     .tag = {.call_open = "<invoke name=\"",
+             .name_end = ">",
+             .param_open = "<parameter name=\"",
+             .key_end = ">",
+             .value_open = "",
+             .param_close = "</parameter>",
+             .call_close = "</invoke>"}},
+    {.family = ToolFamily::kKimi,
+     .name = "kimi",
+     .openings = {{{"<|tool_call_begin|>", CallBody::kHead}}},
+     .closings = {"<|tool_call_end|>"},
+     .dropped = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+     .inner = {"<|tool_call_argument_begin|>"}},
+    {.family = ToolFamily::kGemma4,
+     .name = "gemma4",
+     .openings = {{{"<|tool_call>", CallBody::kGemma}}},
+     .closings = {"<tool_call|>"},
+     .dropped = {"<|tool_response>"},
+     .inner = {"<|\"|>"},
+     .quote = "<|\"|>"},
+    {.family = ToolFamily::kFunctionGemma,
+     .name = "function_gemma",
+     .openings = {{{"<start_function_call>", CallBody::kGemma}}},
+     .closings = {"<end_function_call>"},
+     .dropped = {"<start_function_response>"},
+     .inner = {"<escape>"},
+     .quote = "<escape>"},
+    {.family = ToolFamily::kGemmaCode,
+     .name = "gemma_code",
+     .openings = {{{"```tool_code\n", CallBody::kPython, true}}},
+     .block_end = "```"},
+    {.family = ToolFamily::kPhi,
+     .name = "phi",
+     .openings = {{{"<|tool_call|>", CallBody::kJson},
+                   {"<tool_call>", CallBody::kJson},
+                   {"functools", CallBody::kJson, true}}},
+     .closings = {"<|/tool_call|>", "</tool_call>"}},
+    {.family = ToolFamily::kLfm2,
+     .name = "lfm2",
+     .openings = {{{"<|tool_call_start|>", CallBody::kPython}}},
+     .closings = {"<|tool_call_end|>"},
+     .block_end = "<|tool_call_end|>"},
+};
+
+}  // namespace
+
+const ToolSyntax& SyntaxOf(ToolFamily family) {
+  for (const ToolSyntax& syntax : kSyntaxes) {
+    if (syntax.family == family) return syntax;
+  }
+  CHECK(false);
+  return kSyntaxes[0];
+}
+
+std::span<const ToolSyntax> AllToolSyntaxes() { return kSyntaxes; }
+
+}  // namespace nunspark::text
