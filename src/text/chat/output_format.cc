@@ -38,6 +38,7 @@ constexpr FamilyRule kFamilyRules[] = {
     {ToolFamily::kPhi, {"<|tool_call|>", "tools"}},
     {ToolFamily::kPhi, {"<|tool|>", ""}},
     {ToolFamily::kPhi, {"functools[", ""}},
+    {ToolFamily::kNone, {"<|start_header_id|>", ">>>"}},  // Functionary 3.2's own way
     {ToolFamily::kLlama, {"<|python_tag|>", ""}},
     {ToolFamily::kLlama, {"<|start_header_id|>", "tools"}},
     {ToolFamily::kLlama, {"<|header_start|>", "tools"}},
@@ -81,13 +82,38 @@ std::vector<std::string> AllMarkers(const OutputFormat& format) {
   return markers;
 }
 
-bool IsVariable(std::string_view template_text, std::string_view name) {
+// What the template computes: its tags and expressions without string literals; no text, no comments.
+std::string CodeOf(std::string_view template_text) {
+  std::string code;
+  for (size_t at = 0; at + 1 < template_text.size();) {
+    const char kind = template_text[at] == '{' ? template_text[at + 1] : ' ';
+    if (kind != '%' && kind != '{' && kind != '#') {
+      ++at;
+      continue;
+    }
+    const char closing[] = {kind == '{' ? '}' : kind, '}', 0};
+    for (at += 2; at < template_text.size() && !template_text.substr(at).starts_with(closing); ++at) {
+      const char c = template_text[at];
+      if (kind != '#' && (c == '"' || c == '\'')) {
+        for (++at; at < template_text.size() && template_text[at] != c; ++at) at += template_text[at] == '\\' ? 1 : 0;
+        code += c;
+      } else if (kind != '#') {
+        code += c;
+      }
+    }
+    code += kind == '#' ? "" : "%}";
+    at = std::min(at + 2, template_text.size());
+  }
+  return code;
+}
+
+bool IsVariable(std::string_view code, std::string_view name) {
   for (const std::string_view before : {"if ", "not ", "and ", "or "}) {
     for (const std::string_view after : {" ", ")", "%}", "-%}"}) {
-      if (Has(template_text, fmt::format("{}{}{}", before, name, after))) return true;
+      if (Has(code, fmt::format("{}{}{}", before, name, after))) return true;
     }
   }
-  return Has(template_text, fmt::format(" {} is defined", name));
+  return Has(code, fmt::format(" {} is defined", name));
 }
 
 // A call as a template: everything before and after its arguments. {} stands for the tool's name.
@@ -174,14 +200,15 @@ OutputStart StartAfter(const OutputFormat& format, std::string_view prompt) {
 ReasoningControl ControlReasoning(const OutputFormat& format, std::string_view template_text, Reasoning reasoning,
                                   std::string_view effort) {
   const bool on = reasoning == Reasoning::kOn;
+  const std::string code = CodeOf(template_text);
   ReasoningControl control;
   bool by_variable = false;
   for (const std::string_view name : {"enable_thinking", "thinking"}) {
-    if (!IsVariable(template_text, name)) continue;
+    if (!IsVariable(code, name)) continue;
     control.template_kwargs.emplace_back(std::string(name), on);
     by_variable = true;
   }
-  if (IsVariable(template_text, "thinking_budget") || Has(template_text, "thinking_budget ==")) {
+  if (IsVariable(code, "thinking_budget")) {
     control.template_kwargs.emplace_back("thinking_budget", on ? -1 : 0);
     by_variable = true;
   }

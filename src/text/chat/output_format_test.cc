@@ -10,6 +10,7 @@
 #include "text/chat/chat_template.h"
 #include "text/chat/output_parser.h"
 #include "text/chat/tool_syntax.h"
+#include "text/tokenizer/testing.h"
 
 namespace nunspark::text {
 namespace {
@@ -106,7 +107,10 @@ TEST(OutputFormat, ReasoningIsSwitchedByTheTemplatesVariables) {
             R"({"thinking":false})");
   EXPECT_EQ(WriteJson(control("<seed:think>{% if thinking_budget == 0 %}", Reasoning::kOff).template_kwargs),
             R"({"thinking_budget":0})");
-  // a member of a message is no variable
+  // members, strings, comments and text are no variables
+  EXPECT_EQ(
+      control("<think> and thinking {# if thinking #}{{ 'if thinking ' }}", Reasoning::kOff).template_kwargs.size(),
+      0u);
   EXPECT_EQ(control("<think>{% if message.thinking %}", Reasoning::kOff).template_kwargs.size(), 0u);
 
   const ReasoningControl appended = control("<think>\n", Reasoning::kOff);
@@ -154,13 +158,45 @@ TEST(OutputFormat, AForcedCallIsReadBackByTheParser) {
   }
 }
 
+TEST(OutputFormat, SpecialTokensThatAreMarkersReachTheParserAndNoOthers) {
+  std::vector<std::string> letters;
+  for (const char c : std::string_view("abcdefghijklmnopqrstuvwxyz_{}:")) letters.emplace_back(1, c);
+  const auto tokenizer = testing::LoadJsonText(testing::JsonOf(
+      {.decoder = R"({"type":"ByteLevel"})",
+       .added_tokens = R"([{"content":"<|channel>","special":true},{"content":"<channel|>","special":true},
+                           {"content":"<|tool_call>","special":true},{"content":"<tool_call|>","special":true},
+                           {"content":"<|turn>","special":true},{"content":"<think>","special":false},
+                           {"content":"</think>","special":false}])",
+       .model = testing::BpeModel(letters, {})}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  const Tokenizer& tokens = **tokenizer;
+
+  const OutputFormat plain = ChooseOutputFormat("<tool_call>", &tokens);
+  EXPECT_EQ(plain.think_open, "<think>");  // no word of it in the template, but no special token either
+  EXPECT_FALSE(plain.needs_specials());
+
+  const OutputFormat gemma = ChooseOutputFormat("<|tool_call>call: <|channel>thought", &tokens);
+  EXPECT_TRUE(gemma.needs_specials());
+  EXPECT_EQ(gemma.special_markers.size(), 4u);
+  OutputDecoder decoder(tokens, gemma);
+  std::string text;
+  const auto ids = tokens.Encode(
+      "<|channel>thought<channel|><|turn>ok<|tool_call>call:get_weather{}<tool_call|><|turn>", AddSpecials::kNo);
+  ASSERT_TRUE(ids.ok());
+  for (const TokenId id : *ids) text += decoder.Push(id);
+  text += decoder.Finish();
+  const Parsed parsed = Parse(gemma, text);
+  EXPECT_EQ(text.find("<|turn>"), std::string::npos) << text;
+  EXPECT_EQ(parsed.calls.size(), 1u) << text;
+}
+
 // Every published template that writes a tool call into a conversation: what it writes is read back.
 TEST(OutputFormat, CallsThatPublishedTemplatesWriteAreReadBack) {
   const std::filesystem::path path =
       std::filesystem::path(NUNSPARK_SOURCE_DIR) / "../shared/tokenizers/_chat_templates/templates.jsonl";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "full reference set not present";
   const Json user = ParseJson(R"({"role": "user", "content": "Weather?"})", "message").value();
-  const Json arguments = ParseJson(R"({"city": "Z\"u</x>rich", "days": 2})", "arguments").value();
+  const Json arguments = ParseJson(R"({"city": "Zu </x> {rich}", "days": 2})", "arguments").value();
   std::ifstream file(path, std::ios::binary);
   std::map<std::string, int> read;
   for (std::string line; std::getline(file, line);) {
@@ -180,6 +216,7 @@ TEST(OutputFormat, CallsThatPublishedTemplatesWriteAreReadBack) {
                                       {"eos_token", ""}});
       return chat_template->Render(context, {2026, 7, 4, 15, 9, 26}, out, &error);
     };
+    // Some templates take arguments only as text, which others would quote a second time.
     for (const bool as_text : {false, true}) {
       const Json call(Json::Object{
           {"id", "abcdefghi"},
@@ -202,11 +239,10 @@ TEST(OutputFormat, CallsThatPublishedTemplatesWriteAreReadBack) {
       const bool good = parsed.calls.size() == 1 && parsed.whole && parsed.calls[0].first == "get_weather" &&
                         ParseJson(parsed.calls[0].second, "call").ok() &&
                         ParseJson(parsed.calls[0].second, "call").value() == expected;
-      // Some templates are made for one of the two ways to give arguments and quote the other a second time.
-      const bool quoted_twice = as_text && parsed.calls.empty();
-      EXPECT_TRUE(good || quoted_twice) << name << " as " << ToolFamilyName(format.tools) << ": " << output
-                                        << "\ncontent " << parsed.content;
-      if (good) ++read[std::string(ToolFamilyName(format.tools))];
+      EXPECT_TRUE(good) << name << " as " << ToolFamilyName(format.tools) << ": " << output << "\ncontent "
+                        << parsed.content;
+      ++read[std::string(ToolFamilyName(format.tools))];
+      break;
     }
   }
   for (const auto& [family, count] : read) RecordProperty(family, count);

@@ -14,7 +14,7 @@
 // of it is content, marker included. From then on the call stands, and the end of the call says whether its arguments
 // are one whole JSON object: what the model wrote in place of one follows as arguments up to the call's closing marker
 // (JSON families), or is content after a call that was closed where it went wrong (families with tags). Markers inside
-// a JSON string of the arguments are text. docs/decisions/0009-what-counts-as-a-tool-call.md has the cases by family.
+// a JSON string of the arguments are text. docs/decisions/0010-what-counts-as-a-tool-call.md has the cases by family.
 #ifndef NUNSPARK_TEXT_CHAT_OUTPUT_PARSER_H_
 #define NUNSPARK_TEXT_CHAT_OUTPUT_PARSER_H_
 

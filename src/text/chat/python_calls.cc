@@ -1,5 +1,7 @@
 // Calls written as Python: N(k=v), one after the other or in a list, perhaps inside print(). Read once the whole block
 // is there: what is not made of calls with literal arguments alone is text.
+#include <algorithm>
+
 #include "base/ascii.h"
 #include "text/chat/call_reader.h"
 
@@ -231,6 +233,8 @@ class PythonReader : public CallReader {
     for (const std::string_view end : ends_) {
       if (end.empty() || !code_.ends_with(end)) continue;
       code_.resize(code_.size() - end.size());
+      // Llama 4's markers with nothing between.
+      if (AsciiTrim(code_).empty() && IsClosing(end)) return Result::kDone;
       if (end != context_.syntax.block_end) replay_ = end;
       return Emit();
     }
@@ -253,9 +257,20 @@ class PythonReader : public CallReader {
     return context_.tools.HasPrefix(name);
   }
 
+  bool IsClosing(std::string_view marker) const {
+    const auto& closings = context_.syntax.closings;
+    return std::find(closings.begin(), closings.end(), marker) != closings.end();
+  }
+
   Result Emit() {
-    if (AsciiTrim(code_).starts_with('{')) return EmitJson();
-    const auto calls = PythonText(code_, context_.tools, rules_.known_only).Calls();
+    std::string_view code = AsciiTrim(code_);
+    if (code.starts_with('{')) return EmitJson();
+    // A code block of its own inside the markers.
+    if (code.starts_with("```") && code.ends_with("```") && code.find('\n') != std::string_view::npos) {
+      code.remove_prefix(code.find('\n'));
+      code.remove_suffix(3);
+    }
+    const auto calls = PythonText(code, context_.tools, rules_.known_only).Calls();
     if (!calls.has_value()) return Result::kReject;
     for (const PythonCall& call : *calls) {
       context_.sink.Begin(call.name);

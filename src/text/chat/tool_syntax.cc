@@ -17,8 +17,8 @@ constexpr ToolSyntax kSyntaxes[] = {
     // In both: what the model writes counts more than what its template shows.
     {.family = ToolFamily::kHermes,
      .name = "hermes",
-     .openings = {{{"<tool_call>", CallBody::kTagged}}},
-     .closings = {"</tool_call>"},
+     .openings = {{{"<tool_call>", CallBody::kTagged}, {"<tool_calls>", CallBody::kJson}}},
+     .closings = {"</tool_call>", "</tool_calls>"},
      .tag = kFunctionTags},
     {.family = ToolFamily::kQwenXml,
      .name = "qwen_xml",
