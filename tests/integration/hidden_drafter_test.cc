@@ -239,6 +239,26 @@ TEST_P(LosslessTest, ManySequencesGetWhatEachGetsAlone) {
   EXPECT_EQ(together, alone);
 }
 
+// Of a prompt that is kept only the end is computed anew, and drafts begin with its state.
+TEST_P(LosslessTest, AfterAKeptPrefixToo) {
+  std::vector<int32_t> prompt = prompt_;
+  prompt.insert(prompt.end(), prompt_.begin(), prompt_.end());
+  const GenerateOptions generate{.max_tokens = 30, .sampling = {}, .ignore_eos = true};
+  const std::vector<int32_t> plain = Generate(folder_ + "/target", {}, prompt, generate).result.ids;
+  EngineOptions options{.context = 128, .reuse_prefixes = true, .drafter = DrafterOf(folder_)};
+  options.prefix_tokens = 512;
+  options.drafter.tokens = 4;
+  options.drafter.adaptive = false;
+  test::Runner runner = test::Runner::Open(folder_ + "/target", options);
+  const auto run = [&] { return runner.session->Generate(prompt, generate, [](int32_t) { return true; }).value(); };
+  const GenerateResult cold = run(), kept = run();
+  EXPECT_EQ(cold.cached_tokens, 0);
+  EXPECT_EQ(kept.cached_tokens, 64);
+  EXPECT_EQ(cold.ids, plain);
+  EXPECT_EQ(kept.ids, plain);
+  EXPECT_EQ(kept.drafts.accepted, cold.drafts.accepted);
+}
+
 INSTANTIATE_TEST_SUITE_P(HiddenDrafter, LosslessTest, testing::ValuesIn(kCompactDraftCases),
                          [](const auto& param) { return std::string(param.param); });
 
