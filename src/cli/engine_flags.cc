@@ -67,6 +67,11 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--io", flags.io, "how to read: auto, uring, pread")->capture_default_str();
   verb.add_flag("--no-direct-io", flags.no_direct_io, "read through the page cache");
   verb.add_option("--mirror", flags.mirror, "a second copy of the model, on another drive: reads go to both");
+  verb.add_option("--read-timeout", flags.read_timeout,
+                  "seconds after which a read that the drive does not answer fails the request")
+      ->capture_default_str();
+  verb.add_flag("--no-give-back", flags.no_give_back,
+                "keep the memory for experts when the system runs short of it; else some is given back");
   verb.add_option("--io-trace", flags.io_trace, "write a line for each read request to this file")
       ->group("Diagnostics");
   const char* const kGroup = "Of the original";
@@ -133,6 +138,8 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.direct_io = !flags.no_direct_io;
   options.lock_memory = !flags.no_wire;
   options.mirror_dir = flags.mirror;
+  options.read_timeout_s = flags.read_timeout;
+  options.give_back = !flags.no_give_back;
   options.io_trace = flags.io_trace;
   return options;
 }

@@ -32,6 +32,8 @@ struct EngineFlags {
   int64_t warm_window = 1;
   bool no_direct_io = false;
   std::string mirror;
+  double read_timeout = 30;
+  bool no_give_back = false;
   std::string io_trace;
   // Of the original.
   int64_t io_threads = 1, eval_window = 1;

@@ -82,8 +82,8 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
         fmt::format("prediction recall must be from 0 to 1, found {}", options.prediction_recall));
   }
   if (!(options.read_timeout_s > 0 && options.read_timeout_s <= kMaxReadTimeout)) {
-    return InvalidArgumentError(
-        fmt::format("a read timeout must be from above 0 to {} s, found {}", kMaxReadTimeout, options.read_timeout_s));
+    return InvalidArgumentError(fmt::format("--read-timeout must be from above 0 to {} seconds, found {}",
+                                            kMaxReadTimeout, options.read_timeout_s));
   }
   if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < options.context)) {
     return InvalidArgumentError(

@@ -82,6 +82,30 @@ TEST(Engine, RefusesBadPromptsAndStaysUsable) {
   EXPECT_EQ(running.Generate()->ids.size(), 16u);
 }
 
+// Files are opened once: what happens to their names afterwards is nobody's business but the next engine's.
+TEST(Engine, GoesOnWhenItsFilesAreRemovedOrReplaced) {
+  const fs::path folder = fs::path(testing::TempDir()) / "nunspark-engine-replaced";
+  fs::remove_all(folder);
+  fs::copy(Golden("qwen3_moe"), folder, fs::copy_options::recursive);
+  const fs::path weights = folder / "model.safetensors";
+  int64_t floor = 0;
+  {
+    const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();
+    floor = Engine::Start(*files, {.context = 64}).value()->plan().floor;
+  }
+  // The smallest budget, so that every pass has to read.
+  Running running(folder, {.budget_bytes = floor});
+  const std::vector<int32_t> want = running.Generate()->ids;
+  fs::copy_file(fs::path(Golden("llama")) / "model.safetensors", folder / "other");
+  fs::rename(folder / "other", weights);
+  EXPECT_EQ(running.Generate()->ids, want) << "replaced";
+  EXPECT_FALSE(ModelFiles::Open(folder).ok()) << "another model's weights";
+  fs::remove(weights);
+  EXPECT_EQ(running.Generate()->ids, want) << "removed";
+  EXPECT_FALSE(ModelFiles::Open(folder).ok());
+  fs::remove_all(folder);
+}
+
 // A drive that fails in the middle of a pass: one clear error, and the engine recovers with the drive.
 TEST(Engine, AFailedReadFailsTheRequestAndNothingElse) {
   const fs::path folder = fs::path(testing::TempDir()) / "nunspark-engine-failed-read";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,19 +26,22 @@ class MirrorQueue final : public ReadQueue {
 
   void Submit(const ReadRequest& request) override {
     const int32_t index = NewSplit(request.tag);
+    const int first = in_flight_[1] < in_flight_[0] ? 1 : 0;
+    Part& whole = At(index).parts[0];
+    whole = {.request = request, .copy = first, .repeated = false, .first_failure = Status()};
     if (request.bytes < kHalveFromBytes) {
-      Send(request, index, in_flight_[1] < in_flight_[0] ? 1 : 0);
+      Send(index, 0);
       return;
     }
-    ReadRequest half = request;
-    half.bytes = AlignUp(request.bytes / 2, kIoAlignment);
-    const int first = in_flight_[1] < in_flight_[0] ? 1 : 0;
-    ++At(index).halves;
-    Send(half, index, first);
-    half.offset += half.bytes;
-    half.dst += half.bytes;
-    half.bytes = request.bytes - half.bytes;
-    Send(half, index, 1 - first);
+    whole.request.bytes = AlignUp(request.bytes / 2, kIoAlignment);
+    Part& rest = At(index).parts[1];
+    rest = {.request = request, .copy = 1 - first, .repeated = false, .first_failure = Status()};
+    rest.request.offset += whole.request.bytes;
+    rest.request.dst += whole.request.bytes;
+    rest.request.bytes -= whole.request.bytes;
+    At(index).waiting = 2;
+    Send(index, 0);
+    Send(index, 1);
   }
 
   void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
@@ -46,20 +50,30 @@ class MirrorQueue final : public ReadQueue {
       arrived_.clear();
       inner_->Poll(wait, arrived_);
       for (ReadCompletion& completion : arrived_) Apply(completion, out);
-      // The first half of something is no answer; nothing at all is one: Wake was called.
+      // A part of something is no answer; nothing at all is one: Wake was called.
     } while (wait == Wait::kYes && out.size() == before && !arrived_.empty());
   }
 
   void Wake() override { inner_->Wake(); }
-  std::string Description() const override { return inner_->Description() + ", two copies"; }
+  std::string Description() const override {
+    const int64_t repeated = repeated_.load(std::memory_order_relaxed);
+    return inner_->Description() + ", two copies" +
+           (repeated > 0 ? fmt::format(", {} reads that failed repeated from the other", repeated) : "");
+  }
   std::string FallbackReason() const override { return inner_->FallbackReason(); }
 
  private:
-  // A request that is on its way, in one or two halves.
+  struct Part {
+    ReadRequest request;
+    int copy = 0;  // that it is read from
+    bool repeated = false;
+    Status first_failure;
+  };
+  // A request that is on its way, in one or two parts.
   struct Split {
     uint64_t tag = 0;
-    int32_t halves = 1;
-    std::array<int64_t, 2> bytes{};  // in flight, by copy
+    int32_t waiting = 1;
+    std::array<Part, 2> parts;
     Status status;
   };
 
@@ -71,25 +85,37 @@ class MirrorQueue final : public ReadQueue {
       index = free_.back();
       free_.pop_back();
     }
-    At(index) = {.tag = tag, .halves = 1, .bytes = {}, .status = Status()};
+    At(index) = {.tag = tag, .waiting = 1, .parts = {}, .status = Status()};
     return index;
   }
 
-  void Send(ReadRequest request, int32_t index, int copy) {
-    request.file += copy * files_;
-    request.tag = static_cast<uint64_t>(index) * 2 + static_cast<uint64_t>(copy);
-    At(index).bytes[static_cast<size_t>(copy)] = request.bytes;
-    in_flight_[copy] += request.bytes;
+  void Send(int32_t index, size_t part_index) {
+    const Part& part = At(index).parts[part_index];
+    ReadRequest request = part.request;
+    request.file += part.copy * files_;
+    request.tag = static_cast<uint64_t>(index) * 2 + part_index;
+    in_flight_[part.copy] += request.bytes;
     inner_->Submit(request);
   }
 
   void Apply(ReadCompletion& completion, std::vector<ReadCompletion>& out) {
     const auto index = static_cast<int32_t>(completion.tag / 2);
-    const auto copy = static_cast<size_t>(completion.tag % 2);
+    const size_t part_index = completion.tag % 2;
     Split& split = At(index);
-    in_flight_[copy] -= std::exchange(split.bytes[copy], 0);
-    if (split.status.ok()) split.status = std::move(completion.status);
-    if (--split.halves > 0) return;
+    Part& part = split.parts[part_index];
+    in_flight_[part.copy] -= part.request.bytes;
+    if (!completion.status.ok() && !part.repeated) {
+      part.repeated = true;
+      part.copy = 1 - part.copy;
+      part.first_failure = std::move(completion.status);
+      repeated_.fetch_add(1, std::memory_order_relaxed);
+      Send(index, part_index);
+      return;
+    }
+    if (!completion.status.ok() && split.status.ok()) {
+      split.status = completion.status.WithContext(part.first_failure.message());
+    }
+    if (--split.waiting > 0) return;
     out.push_back({split.tag, std::exchange(split.status, Status())});
     free_.push_back(index);
   }
@@ -98,7 +124,8 @@ class MirrorQueue final : public ReadQueue {
 
   const std::unique_ptr<ReadQueue> inner_;
   const int32_t files_;
-  int64_t in_flight_[2] = {0, 0};  // bytes, by copy
+  int64_t in_flight_[2] = {0, 0};     // bytes, by copy
+  std::atomic<int64_t> repeated_{0};  // parts whose first read failed
   std::vector<Split> splits_;
   std::vector<int32_t> free_;
   std::vector<ReadCompletion> arrived_;

@@ -17,8 +17,8 @@ namespace nunspark {
 Status CheckMirror(const std::vector<std::string>& paths, const std::vector<std::string>& mirror_paths);
 
 // Over a queue that has the `files` of one copy open, followed by as many of the other in the same order. Each request
-// goes to the copy with fewer bytes in flight, a large one in halves to both. An error names the path that failed; the
-// other copy is not tried.
+// goes to the copy with fewer bytes in flight, a large one in halves to both. What one copy fails to read is read from
+// the other, and Description tells how often; an error names the paths of both.
 std::unique_ptr<ReadQueue> MakeMirrorQueue(std::unique_ptr<ReadQueue> inner, int32_t files);
 
 }  // namespace nunspark

@@ -88,10 +88,37 @@ TEST(MirrorQueue, ReadsFromBothCopiesAndCompletesEachRequestOnce) {
   EXPECT_GT(from_b, (from_a + from_b) / 3);
 }
 
-TEST(MirrorQueue, AFailedHalfFailsTheRequestOnceAndNamesTheFile) {
+TEST(MirrorQueue, WhatOneCopyFailsToReadIsReadFromTheOther) {
+  for (const int64_t bytes : {int64_t{128} << 10, int64_t{2} << 20}) {
+    for (const char damaged : {'a', 'b'}) {
+      const Mirrored files;
+      const std::unique_ptr<ReadQueue> queue = files.Open();
+      std::filesystem::resize_file(damaged == 'a' ? files.paths[0] : files.copies[0], 4096);
+      std::unique_ptr<uint8_t, void (*)(void*)> memory(
+          static_cast<uint8_t*>(std::aligned_alloc(kIoAlignment, static_cast<size_t>(bytes))), &std::free);
+      // The first goes to copy a; with it in flight a small second one would go to b.
+      std::vector<ReadCompletion> done;
+      queue->Submit({.file = 0, .offset = 1 << 20, .bytes = bytes, .dst = memory.get(), .tag = 7});
+      while (done.empty()) queue->Poll(ReadQueue::Wait::kYes, done);
+      ASSERT_EQ(done.size(), 1u);
+      EXPECT_EQ(done[0].tag, 7u);
+      ASSERT_TRUE(done[0].status.ok()) << done[0].status.message();
+      for (int64_t at = 0; at < bytes; at += 512) {
+        ASSERT_EQ(memory.get()[at], static_cast<uint8_t>(((1 << 20) + at) / 512));
+        const char read_from = damaged == 'a' ? 'b' : 'a';
+        ASSERT_TRUE(bytes < (512 << 10) || memory.get()[at + 1] == read_from);
+      }
+      const bool failed_once = damaged == 'a' || bytes > (512 << 10);
+      EXPECT_EQ(queue->Description().find("1 reads that failed") != std::string::npos, failed_once);
+    }
+  }
+}
+
+TEST(MirrorQueue, ARequestThatBothCopiesFailFailsOnceAndNamesBoth) {
   const Mirrored files;
   const std::unique_ptr<ReadQueue> queue = files.Open();
   std::filesystem::resize_file(files.copies[0], 4096);
+  std::filesystem::resize_file(files.paths[0], 4096);
   std::unique_ptr<uint8_t, void (*)(void*)> memory(static_cast<uint8_t*>(std::aligned_alloc(kIoAlignment, 2 << 20)),
                                                    &std::free);
   queue->Submit({.file = 0, .offset = 1 << 20, .bytes = 2 << 20, .dst = memory.get(), .tag = 7});
@@ -100,6 +127,8 @@ TEST(MirrorQueue, AFailedHalfFailsTheRequestOnceAndNamesTheFile) {
   ASSERT_EQ(done.size(), 1u);
   EXPECT_EQ(done[0].tag, 7u);
   EXPECT_THAT(done[0].status.message(), HasSubstr(files.copies[0]));
+  EXPECT_THAT(done[0].status.message(), HasSubstr(files.paths[0]));
+  EXPECT_EQ(done[0].status.code(), StatusCode::kDataLoss);
 }
 
 TEST(MirrorQueue, WakeEndsAWait) {

@@ -205,6 +205,8 @@ TEST(Generate, FlagsThatChangeNothingChangeNothing) {
                             "--budget 3MB",
                             "--threads 1",
                             "--io pread",
+                            "--read-timeout 2.5",
+                            "--no-give-back",
                             "--prefill-chunk 2"}) {
     const Ran ran = Nunspark(base + " " + flags);
     EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
