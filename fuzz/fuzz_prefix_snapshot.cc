@@ -42,8 +42,9 @@ void PutChecksums(std::string& bytes, const KvPool& pool) {
     if (record > 0) {
       end += 4 + 4 + 256 + 1;
       if (end > bytes.size()) return;
+      const char presence = bytes[end - 1];
       for (size_t i = 0; i < kLayers.size(); ++i) {
-        if ((bytes[end - 1] >> i & 1) != 0) end += static_cast<size_t>(pool.block_bytes(i));
+        if ((presence >> i & 1) != 0) end += static_cast<size_t>(pool.block_bytes(i));
       }
       if (end + 8 > bytes.size()) return;
     }
