@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
-#include "decode/stop_strings.h"
 #include "engine/model_text.h"
 #include "formats/gguf_model.h"
 #include "text/chat/chat_format_lines.h"
+#include "text/stop_strings.h"
 
 namespace nunspark {
 namespace {
@@ -32,7 +32,7 @@ class TokenTextStream : public ModelFiles::TextStream {
 
  private:
   text::StreamDecoder decoder_;
-  StopStrings stops_;
+  text::StopStrings stops_;
 };
 
 }  // namespace
@@ -65,6 +65,7 @@ Status ModelFilesImpl::LoadText(const std::string& path) {
   }
   special_tokens_ = std::move(chat->special_tokens);
   template_status_ = chat->status;
+  template_text_ = chat->tool_use.value_or(chat->standard);
   const auto parse = [&](const std::string& source) {
     text::TemplateError error;
     std::unique_ptr<text::ChatTemplate> parsed = text::ChatTemplate::Parse(source, &error);

@@ -33,6 +33,8 @@ class ModelFilesImpl : public ModelFiles {
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const ModelLayout& layout() const { return layout_; }
+  // Of the chat template that requests with tools use, as it stands in the model; empty: none.
+  const std::string& template_text() const { return template_text_; }
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr: none
 
  private:
@@ -46,6 +48,7 @@ class ModelFilesImpl : public ModelFiles {
   std::unique_ptr<text::ChatTemplate> template_;
   std::unique_ptr<text::ChatTemplate> tool_use_template_;
   Status template_status_;  // why there is no template_
+  std::string template_text_;
   Json special_tokens_;
   std::vector<int32_t> stop_ids_;
 };

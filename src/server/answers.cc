@@ -10,6 +10,8 @@
 namespace nunspark::server {
 namespace {
 
+using text::OutputDelta;
+
 constexpr const char* kEventStream = "text/event-stream";
 
 Headers EventHeaders() { return {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}; }
@@ -18,6 +20,7 @@ std::string_view FinishText(AnswerEnd end) {
   switch (end) {
     case AnswerEnd::kStop:
     case AnswerEnd::kStopString: return "stop";
+    case AnswerEnd::kToolCalls: return "tool_calls";
     case AnswerEnd::kLength: return "length";
     case AnswerEnd::kCancelled: return "cancelled";
   }
@@ -98,23 +101,23 @@ class Answers : public AnswerSink {
     if (stream_ && done < total) Stream(fmt::format(": prompt {}/{}\n\n", done, total));
   }
 
-  void OnText(int32_t choice, std::string text, std::vector<TokenProbability> probabilities) override {
+  void OnDeltas(int32_t choice, const std::vector<OutputDelta>& deltas,
+                const std::vector<TokenProbability>& probabilities) override {
     Choice& c = choices_[static_cast<size_t>(choice)];
     if (stream_) {
-      Stream(TextEvent(choice, c.begun, text, probabilities));
+      Stream(DeltaEvents(choice, c, deltas, probabilities));
       c.begun = true;
-      c.sent_bytes += std::ssize(text);
       return;
     }
-    c.text += text;
-    std::move(probabilities.begin(), probabilities.end(), std::back_inserter(c.probabilities));
+    for (const OutputDelta& delta : deltas) c.Add(delta);
+    c.probabilities.insert(c.probabilities.end(), probabilities.begin(), probabilities.end());
   }
 
   void OnAnswerEnd(int32_t choice, AnswerEnd end, const std::string& stop) override {
     Choice& c = choices_[static_cast<size_t>(choice)];
     c.end = end;
     c.stop = stop;
-    if (stream_ && end != AnswerEnd::kCancelled) Stream(EndEvent(choice, c.begun, end));
+    if (stream_ && end != AnswerEnd::kCancelled) Stream(EndEvents(choice, c, end));
   }
 
   void OnEnd(const Status& status, const Usage& usage) override {
@@ -136,19 +139,36 @@ class Answers : public AnswerSink {
   bool closed() const override { return context_.exchange->closed(); }
 
  protected:
+  struct Call {
+    std::string id, name, arguments;
+  };
   struct Choice {
-    std::string text;
+    std::string text, reasoning;
+    std::vector<Call> calls;
     std::vector<TokenProbability> probabilities;
     AnswerEnd end = AnswerEnd::kStop;
     std::string stop;
+    // Of a stream.
     bool begun = false;
     int64_t sent_bytes = 0;
+
+    void Add(const OutputDelta& delta) {
+      switch (delta.kind) {
+        case OutputDelta::Kind::kContent: text += delta.text; break;
+        case OutputDelta::Kind::kReasoning: reasoning += delta.text; break;
+        case OutputDelta::Kind::kCallBegin:
+          calls.push_back({.id = delta.id, .name = delta.text, .arguments = {}});
+          break;
+        case OutputDelta::Kind::kCallArguments: calls.back().arguments += delta.text; break;
+        case OutputDelta::Kind::kCallEnd: break;
+      }
+    }
   };
 
   virtual std::string FirstEvents() { return {}; }
-  virtual std::string TextEvent(int32_t choice, bool begun, const std::string& text,
-                                const std::vector<TokenProbability>& probabilities) = 0;
-  virtual std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) = 0;
+  virtual std::string DeltaEvents(int32_t choice, Choice& c, const std::vector<OutputDelta>& deltas,
+                                  const std::vector<TokenProbability>& probabilities) = 0;
+  virtual std::string EndEvents(int32_t choice, const Choice& c, AnswerEnd end) = 0;
   virtual std::string LastEvents(const Usage& usage) = 0;
   virtual Json Whole(const Usage& usage) = 0;
   virtual Json ErrorJson(const Status& status) = 0;
@@ -225,25 +245,62 @@ class ChatAnswers : public OpenAiAnswers {
     return Event(Envelope(EventObject(), {std::move(json)}));
   }
 
-  std::string TextEvent(int32_t choice, bool begun, const std::string& text,
-                        const std::vector<TokenProbability>& probabilities) override {
-    Json delta(Json::Object{});
-    if (!begun) delta.Set("role", "assistant");
-    delta.Set("content", text);
-    return DeltaEvent(choice, std::move(delta), Json(), ProbabilitiesJson(context_.files, probabilities));
+  static Json DeltaJson(const OutputDelta& delta) {
+    switch (delta.kind) {
+      case OutputDelta::Kind::kContent: return Json::Object{{"content", delta.text}};
+      case OutputDelta::Kind::kReasoning: return Json::Object{{"reasoning_content", delta.text}};
+      case OutputDelta::Kind::kCallBegin:
+        return Json::Object{{"tool_calls", Json::Array{Json::Object{
+                                               {"index", int64_t{delta.call_index}},
+                                               {"id", delta.id},
+                                               {"type", "function"},
+                                               {"function", Json::Object{{"name", delta.text}, {"arguments", ""}}}}}}};
+      case OutputDelta::Kind::kCallArguments:
+        return Json::Object{
+            {"tool_calls", Json::Array{Json::Object{{"index", int64_t{delta.call_index}},
+                                                    {"function", Json::Object{{"arguments", delta.text}}}}}}};
+      case OutputDelta::Kind::kCallEnd: break;
+    }
+    return Json();
   }
-  std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) override {
+
+  std::string DeltaEvents(int32_t choice, Choice& c, const std::vector<OutputDelta>& deltas,
+                          const std::vector<TokenProbability>& probabilities) override {
+    std::string events;
+    bool first = !c.begun, told = false;
+    for (const OutputDelta& delta : deltas) {
+      Json json = DeltaJson(delta);
+      if (json.is_null()) continue;
+      if (std::exchange(first, false)) json.Set("role", "assistant");
+      const bool tell = delta.kind == OutputDelta::Kind::kContent && !std::exchange(told, true);
+      events +=
+          DeltaEvent(choice, std::move(json), Json(), tell ? ProbabilitiesJson(context_.files, probabilities) : Json());
+    }
+    return events;
+  }
+  std::string EndEvents(int32_t choice, const Choice& c, AnswerEnd end) override {
     Json delta(Json::Object{});
-    if (!begun) {
+    if (!c.begun) {
       delta.Set("role", "assistant");
       delta.Set("content", "");
     }
     return DeltaEvent(choice, std::move(delta), FinishText(end), Json());
   }
   Json WholeChoice(int64_t index, const Choice& choice) const override {
-    Json json(Json::Object{{"index", index},
-                           {"message", Json::Object{{"role", "assistant"}, {"content", choice.text}}},
-                           {"finish_reason", FinishText(choice.end)}});
+    Json message(Json::Object{{"role", "assistant"}});
+    message.Set("content", choice.text.empty() && !choice.calls.empty() ? Json() : Json(choice.text));
+    if (!choice.reasoning.empty()) message.Set("reasoning_content", choice.reasoning);
+    if (!choice.calls.empty()) {
+      Json::Array calls;
+      for (const Call& call : choice.calls) {
+        calls.push_back(Json::Object{{"id", call.id},
+                                     {"type", "function"},
+                                     {"function", Json::Object{{"name", call.name}, {"arguments", call.arguments}}}});
+      }
+      message.Set("tool_calls", std::move(calls));
+    }
+    Json json(
+        Json::Object{{"index", index}, {"message", std::move(message)}, {"finish_reason", FinishText(choice.end)}});
     json.Set("logprobs", probabilities_ ? ProbabilitiesJson(context_.files, choice.probabilities) : Json());
     return json;
   }
@@ -258,18 +315,19 @@ class CompletionAnswers : public OpenAiAnswers {
  protected:
   std::string EventObject() const override { return "text_completion"; }
 
-  std::string TextEvent(int32_t choice, bool begun, const std::string& text,
-                        const std::vector<TokenProbability>& probabilities) override {
+  std::string DeltaEvents(int32_t choice, Choice& c, const std::vector<OutputDelta>& deltas,
+                          const std::vector<TokenProbability>& probabilities) override {
+    std::string text;
+    for (const OutputDelta& delta : deltas) text += delta.text;
     Json json(
-        Json::Object{{"index", int64_t{choice}}, {"text", begun ? text : echo_ + text}, {"finish_reason", Json()}});
-    json.Set("logprobs", probabilities_ ? CompletionLogprobs(context_.files, probabilities,
-                                                             choices_[static_cast<size_t>(choice)].sent_bytes)
-                                        : Json());
+        Json::Object{{"index", int64_t{choice}}, {"text", c.begun ? text : echo_ + text}, {"finish_reason", Json()}});
+    json.Set("logprobs", probabilities_ ? CompletionLogprobs(context_.files, probabilities, c.sent_bytes) : Json());
+    c.sent_bytes += std::ssize(text);
     return Event(Envelope(EventObject(), {std::move(json)}));
   }
-  std::string EndEvent(int32_t choice, bool begun, AnswerEnd end) override {
+  std::string EndEvents(int32_t choice, const Choice& c, AnswerEnd end) override {
     Json json(Json::Object{{"index", int64_t{choice}},
-                           {"text", begun ? std::string() : echo_},
+                           {"text", c.begun ? std::string() : echo_},
                            {"finish_reason", FinishText(end)},
                            {"logprobs", Json()}});
     return Event(Envelope(EventObject(), {std::move(json)}));
@@ -315,6 +373,7 @@ class MessagesAnswers : public Answers {
       case AnswerEnd::kStop:
       case AnswerEnd::kCancelled: return "end_turn";
       case AnswerEnd::kStopString: return "stop_sequence";
+      case AnswerEnd::kToolCalls: return "tool_use";
       case AnswerEnd::kLength: return "max_tokens";
     }
     return "";
@@ -324,17 +383,49 @@ class MessagesAnswers : public Answers {
     return Named("message_start", Json::Object{{"message", Message({}, Json(), {.prompt_tokens = prompt_tokens_})}}) +
            Named("ping", Json::Object{});
   }
-  std::string BlockStart() const {
-    return Named("content_block_start",
-                 Json::Object{{"index", int64_t{0}}, {"content_block", Json::Object{{"type", "text"}, {"text", ""}}}});
+  // One block after the other: reasoning, text, calls of tools.
+  std::string BlockStart(Json block) {
+    std::string events = BlockEnd();
+    open_ = true;
+    return events + Named("content_block_start", Json::Object{{"index", block_}, {"content_block", std::move(block)}});
   }
-  std::string TextEvent(int32_t, bool begun, const std::string& text, const std::vector<TokenProbability>&) override {
-    return (begun ? std::string() : BlockStart()) +
-           Named("content_block_delta",
-                 Json::Object{{"index", int64_t{0}}, {"delta", Json::Object{{"type", "text_delta"}, {"text", text}}}});
+  std::string BlockEnd() {
+    if (!std::exchange(open_, false)) return {};
+    return Named("content_block_stop", Json::Object{{"index", block_++}});
   }
-  std::string EndEvent(int32_t, bool begun, AnswerEnd) override {
-    return (begun ? std::string() : BlockStart()) + Named("content_block_stop", Json::Object{{"index", int64_t{0}}});
+  std::string BlockDelta(Json delta) const {
+    return Named("content_block_delta", Json::Object{{"index", block_}, {"delta", std::move(delta)}});
+  }
+
+  std::string DeltaEvents(int32_t, Choice&, const std::vector<OutputDelta>& deltas,
+                          const std::vector<TokenProbability>&) override {
+    std::string events;
+    for (const OutputDelta& delta : deltas) {
+      const bool goes_on = open_ && delta.kind == kind_;
+      switch (delta.kind) {
+        case OutputDelta::Kind::kContent:
+          if (!goes_on) events += BlockStart(Json::Object{{"type", "text"}, {"text", ""}});
+          events += BlockDelta(Json::Object{{"type", "text_delta"}, {"text", delta.text}});
+          break;
+        case OutputDelta::Kind::kReasoning:
+          if (!goes_on) events += BlockStart(Json::Object{{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+          events += BlockDelta(Json::Object{{"type", "thinking_delta"}, {"thinking", delta.text}});
+          break;
+        case OutputDelta::Kind::kCallBegin:
+          events += BlockStart(
+              Json::Object{{"type", "tool_use"}, {"id", delta.id}, {"name", delta.text}, {"input", Json::Object{}}});
+          break;
+        case OutputDelta::Kind::kCallArguments:
+          events += BlockDelta(Json::Object{{"type", "input_json_delta"}, {"partial_json", delta.text}});
+          break;
+        case OutputDelta::Kind::kCallEnd: events += BlockEnd(); break;
+      }
+      kind_ = delta.kind;
+    }
+    return events;
+  }
+  std::string EndEvents(int32_t, const Choice& c, AnswerEnd) override {
+    return (c.begun ? std::string() : BlockStart(Json::Object{{"type", "text"}, {"text", ""}})) + BlockEnd();
   }
   std::string LastEvents(const Usage& usage) override {
     const Choice& choice = choices_.front();
@@ -345,7 +436,21 @@ class MessagesAnswers : public Answers {
   }
   Json Whole(const Usage& usage) override {
     const Choice& choice = choices_.front();
-    Json message = Message({Json::Object{{"type", "text"}, {"text", choice.text}}}, Reason(choice.end), usage);
+    Json::Array content;
+    if (!choice.reasoning.empty()) {
+      content.push_back(Json::Object{{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
+    }
+    if (!choice.text.empty() || choice.calls.empty()) {
+      content.push_back(Json::Object{{"type", "text"}, {"text", choice.text}});
+    }
+    for (const Call& call : choice.calls) {
+      Result<Json> input = ParseJson(call.arguments, "arguments");
+      content.push_back(Json::Object{{"type", "tool_use"},
+                                     {"id", call.id},
+                                     {"name", call.name},
+                                     {"input", input.ok() ? std::move(input).value() : Json(Json::Object{})}});
+    }
+    Json message = Message(std::move(content), Reason(choice.end), usage);
     message.Set("stop_sequence", StopOf(choice));
     return message;
   }
@@ -359,6 +464,10 @@ class MessagesAnswers : public Answers {
 
   const std::string id_ = "msg_" + NewId(24);
   const int64_t prompt_tokens_;
+  // Of the stream: the block that is open, and what it is.
+  int64_t block_ = 0;
+  bool open_ = false;
+  OutputDelta::Kind kind_ = OutputDelta::Kind::kContent;
 };
 
 }  // namespace

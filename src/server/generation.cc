@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "server/answers.h"
+
 namespace nunspark::server {
 namespace {
 
@@ -68,12 +70,18 @@ std::string GenerationMetrics::PrometheusText(const std::string& model) const {
 }
 
 Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& target, const TextRequest& request,
-                                                      std::vector<int32_t> prompt, std::unique_ptr<AnswerSink> sink) {
-  std::shared_ptr<Generation> generation(new Generation(target, request, std::move(sink)));
-  generation->answers_.resize(static_cast<size_t>(request.choices));
+                                                      OutputReading reading, std::vector<int32_t> prompt,
+                                                      std::unique_ptr<AnswerSink> sink) {
+  static std::atomic<uint64_t> next_id{UnixTime() * uint64_t{1000003}};
+  std::shared_ptr<Generation> generation(new Generation(target, request, std::move(reading), std::move(sink)));
   generation->left_ = request.choices;
-  for (Answer& answer : generation->answers_) {
-    ASSIGN_OR_RETURN(answer.stream, target.files.NewTextStream(request.text.stops));
+  for (int32_t choice = 0; choice < request.choices; ++choice) {
+    const OutputReading& its = generation->reading_;
+    generation->answers_.push_back(
+        {.decoder = text::OutputDecoder(target.tokenizer, its.format),
+         .stops = text::StopStrings(request.text.stops),
+         .parser = text::OutputParser(its.format,
+                                      {.tools = its.tools, .start = its.start, .id_seed = next_id.fetch_add(1)})});
   }
   target.metrics.Started();
   generation->prompt_ = std::move(prompt);
@@ -130,14 +138,24 @@ bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
   last_token_ = now;
   const std::vector<int32_t>& ends = target_.files.stop_ids();
   if (!std::binary_search(ends.begin(), ends.end(), token.token)) {
-    std::string text = answer.stream->Push(token.token);
     if (options_.generate.logprobs >= 0) {
       answer.probabilities.push_back({.token = token, .best = {token.best.begin(), token.best.end()}});
     }
-    answer.stopped = answer.stream->stopped();
-    if (!text.empty()) sink_->OnText(choice, std::move(text), std::exchange(answer.probabilities, {}));
+    answer.parser.Push(answer.stops.Push(answer.decoder.Push(token.token)), deltas_);
+    Tell(choice);
   }
-  return !answer.stopped && GoesOn();
+  return !answer.stops.matched() && GoesOn();
+}
+
+void Generation::Tell(int32_t choice) {
+  if (deltas_.empty()) return;
+  std::vector<TokenProbability> probabilities = std::exchange(answers_[static_cast<size_t>(choice)].probabilities, {});
+  const auto is_content = [](const text::OutputDelta& delta) {
+    return delta.kind == text::OutputDelta::Kind::kContent;
+  };
+  if (std::none_of(deltas_.begin(), deltas_.end(), is_content)) probabilities.clear();
+  sink_->OnDeltas(choice, deltas_, probabilities);
+  deltas_.clear();
 }
 
 void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
@@ -146,14 +164,16 @@ void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
     usage_.prompt_tokens = std::max(usage_.prompt_tokens, result->prompt_tokens);
     usage_.cached_tokens = std::max(usage_.cached_tokens, result->cached_tokens);
     usage_.completion_tokens += std::ssize(result->ids);
-    std::string text = answer.stream->Finish();
-    answer.stopped |= answer.stream->stopped();
-    if (!text.empty()) sink_->OnText(choice, std::move(text), std::exchange(answer.probabilities, {}));
+    std::string last = answer.stops.Push(answer.decoder.Finish());
+    last += answer.stops.Finish();
+    answer.parser.Push(last, deltas_);
+    answer.parser.Finish(deltas_);
+    Tell(choice);
     AnswerEnd end = AnswerEnd::kLength;
-    if (answer.stopped) {
+    if (answer.stops.matched()) {
       end = AnswerEnd::kStopString;
     } else if (result->finish_reason == FinishReason::kStop) {
-      end = AnswerEnd::kStop;
+      end = answer.parser.call_count() > 0 ? AnswerEnd::kToolCalls : AnswerEnd::kStop;
     } else if (result->finish_reason == FinishReason::kCancelled) {
       end = AnswerEnd::kCancelled;
       if (status_.ok()) {
@@ -162,7 +182,7 @@ void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
                                       : std::string("the request was cancelled"));
       }
     }
-    sink_->OnAnswerEnd(choice, end, answer.stopped ? answer.stream->stop() : std::string());
+    sink_->OnAnswerEnd(choice, end, answer.stops.matched() ? answer.stops.match() : std::string());
   } else if (status_.ok() || status_.code() == StatusCode::kCancelled) {
     status_ = result.status();
   }

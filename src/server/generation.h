@@ -12,6 +12,9 @@
 
 #include "nunspark/engine.h"
 #include "server/request.h"
+#include "text/chat/output_format.h"
+#include "text/chat/output_parser.h"
+#include "text/stop_strings.h"
 
 namespace nunspark::server {
 
@@ -27,15 +30,16 @@ struct TokenProbability {
 };
 
 // Why an answer ended: at an end token or a stop string, at its limit, with a tool call; or because somebody left.
-enum class AnswerEnd : uint8_t { kStop, kStopString, kLength, kCancelled };
+enum class AnswerEnd : uint8_t { kStop, kStopString, kToolCalls, kLength, kCancelled };
 
 // What an API makes of a generation. Called by the scheduler's thread, one call at a time.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
   virtual void OnPrompt(int64_t done, int64_t total) = 0;
-  // Text that became certain with some tokens; `probabilities` where they were asked for, of these tokens.
-  virtual void OnText(int32_t choice, std::string text, std::vector<TokenProbability> probabilities) = 0;
+  // What became certain with some tokens; `probabilities` where they were asked for, of tokens of the content.
+  virtual void OnDeltas(int32_t choice, const std::vector<text::OutputDelta>& deltas,
+                        const std::vector<TokenProbability>& probabilities) = 0;
   virtual void OnAnswerEnd(int32_t choice, AnswerEnd end, const std::string& stop) = 0;
   // The last call, whatever happened.
   virtual void OnEnd(const Status& status, const Usage& usage) = 0;
@@ -71,16 +75,25 @@ class GenerationMetrics {
 
 struct GenerationTarget {
   const ModelFiles& files;
+  const text::Tokenizer& tokenizer;  // of files
   Scheduler& scheduler;
   GenerationMetrics& metrics;
   double timeout_s = 0;  // of one request; 0: none
+};
+
+// How its text is to be read.
+struct OutputReading {
+  text::OutputFormat format{};  // default: everything is content
+  Json tools{};                 // that may be called
+  text::OutputStart start = text::OutputStart::kMessage;
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   // Submits a request. `sink` gets nothing when this fails. Errors: Scheduler::Submit's.
   static Result<std::shared_ptr<Generation>> Start(const GenerationTarget& target, const TextRequest& request,
-                                                   std::vector<int32_t> prompt, std::unique_ptr<AnswerSink> sink);
+                                                   OutputReading reading, std::vector<int32_t> prompt,
+                                                   std::unique_ptr<AnswerSink> sink);
 
   // Ends it before the next step. Thread-safe.
   void Cancel();
@@ -88,23 +101,28 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   using Clock = std::chrono::steady_clock;
 
+  // From tokens to deltas.
   struct Answer {
-    std::unique_ptr<ModelFiles::TextStream> stream;
-    std::vector<TokenProbability> probabilities;  // of tokens whose text is held back
-    bool stopped = false;
+    text::OutputDecoder decoder;
+    text::StopStrings stops;
+    text::OutputParser parser;
+    std::vector<TokenProbability> probabilities{};  // of tokens whose text is held back
   };
 
-  Generation(const GenerationTarget& target, const TextRequest& request, std::unique_ptr<AnswerSink> sink)
-      : target_(target), options_(request.text), sink_(std::move(sink)) {}
+  Generation(const GenerationTarget& target, const TextRequest& request, OutputReading reading,
+             std::unique_ptr<AnswerSink> sink)
+      : target_(target), options_(request.text), reading_(std::move(reading)), sink_(std::move(sink)) {}
 
   Status Submit(int32_t choice);
   void SubmitRest();
   bool GoesOn() const;
   bool OnToken(int32_t choice, const GeneratedToken& token);
   void OnAnswerEnd(int32_t choice, Result<GenerateResult> result);
+  void Tell(int32_t choice);
 
   const GenerationTarget target_;
   const TextOptions options_;
+  const OutputReading reading_;
   const std::unique_ptr<AnswerSink> sink_;
   const Clock::time_point start_ = Clock::now();
   std::vector<Answer> answers_;
@@ -114,6 +132,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<uint64_t> ids_;
 
   // Of the scheduler's thread.
+  std::vector<text::OutputDelta> deltas_;
   int32_t left_ = 0;
   bool rest_submitted_ = false;
   bool ended_ = false;

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/model_files.h"
 #include "server/answers.h"
 
 namespace nunspark::server {
@@ -43,20 +44,8 @@ void SendError(const HttpRequest& request, Exchange& exchange, int status, const
   exchange.Send(IsAnthropic(request.path) ? AnthropicError(status, message) : OpenAiError(status, message, code));
 }
 
-Json TemplateContext(const TextRequest& request) {
-  Json context(Json::Object{{"messages", request.messages},
-                            {"tools", request.tool_use == ToolUse::kNone ? Json() : request.tools},
-                            {"documents", Json()},
-                            {"add_generation_prompt", true}});
-  if (request.thinking) {
-    context.Set("enable_thinking", *request.thinking);
-    context.Set("thinking", *request.thinking);
-  }
-  if (request.template_kwargs.is_object()) {
-    for (const auto& [name, value] : request.template_kwargs.as_object()) context.Set(name, value);
-  }
-  return context;
-}
+// Of models opened by ModelFiles::Open, which makes no others.
+const ModelFilesImpl& Impl(const ModelFiles& files) { return static_cast<const ModelFilesImpl&>(files); }
 
 }  // namespace
 
@@ -106,6 +95,9 @@ class Service::Workers {
 
 Service::Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions options)
     : files_(files),
+      template_text_(Impl(files).template_text()),
+      tokenizer_(*Impl(files).tokenizer()),
+      format_(text::ChooseOutputFormat(template_text_, &tokenizer_)),
       scheduler_(scheduler),
       options_(std::move(options)),
       workers_(std::make_unique<Workers>(options_.workers)) {}
@@ -167,17 +159,46 @@ bool Service::Serves(const std::string& name) const {
          std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
 }
 
-Result<std::vector<int32_t>> Service::PromptOf(const TextRequest& request) const {
+Result<Service::Prepared> Service::Prepare(const TextRequest& request) const {
+  Prepared prepared;
   if (request.messages.is_null()) {
-    if (!request.prompt_ids.empty()) return request.prompt_ids;
-    return files_.EncodeWithSpecials(request.prompt);
+    prepared.prompt = request.prompt_ids;
+    if (prepared.prompt.empty()) {
+      ASSIGN_OR_RETURN(prepared.prompt, files_.EncodeWithSpecials(request.prompt));
+    }
+    return prepared;
   }
-  Result<std::string> text = files_.FormatChat(WriteJson(TemplateContext(request)));
+  const bool tools = !request.tools.is_null() && request.tool_use != ToolUse::kNone;
+  if (tools && format_.tools == text::ToolFamily::kNone) {
+    return UnsupportedError("\"tools\": this model's chat template knows no way to call them");
+  }
+  if (tools && request.tool_use != ToolUse::kAuto) {
+    return UnsupportedError("\"tool_choice\" other than auto and none is not supported");
+  }
+  Json context(Json::Object{{"messages", request.messages},
+                            {"tools", tools ? request.tools : Json()},
+                            {"documents", Json()},
+                            {"add_generation_prompt", true}});
+  text::ReasoningControl control;
+  if (request.thinking) {
+    control = text::ControlReasoning(format_, template_text_,
+                                     *request.thinking ? text::Reasoning::kOn : text::Reasoning::kOff);
+    for (const auto& [name, value] : control.template_kwargs) context.Set(name, value);
+  }
+  if (request.template_kwargs.is_object()) {
+    for (const auto& [name, value] : request.template_kwargs.as_object()) context.Set(name, value);
+  }
+  Result<std::string> text = files_.FormatChat(WriteJson(context));
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
     return InvalidArgumentError("this model has no chat template; send its prompts to /v1/completions");
   }
   RETURN_IF_ERROR(text.status());
-  return files_.Encode(*text);
+  const bool open = text::StartAfter(format_, *text) == text::OutputStart::kReasoning;
+  *text += open ? control.append_when_open : control.append;
+  prepared.reading = {
+      .format = format_, .tools = tools ? request.tools : Json(), .start = text::StartAfter(format_, *text)};
+  ASSIGN_OR_RETURN(prepared.prompt, files_.Encode(*text));
+  return prepared;
 }
 
 void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -208,23 +229,28 @@ void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchang
   if (parsed->response != ResponseKind::kText) {
     return fail(UnsupportedError("\"response_format\" other than text is not supported"));
   }
-  Result<std::vector<int32_t>> prompt = PromptOf(*parsed);
-  if (!prompt.ok()) return fail(prompt.status());
+  Result<Prepared> prepared = Prepare(*parsed);
+  if (!prepared.ok()) return fail(prepared.status());
 
   AnswerContext context{.exchange = exchange, .model = options_.model_name, .files = files_};
   std::unique_ptr<AnswerSink> sink = api == Api::kMessages
-                                         ? MessagesAnswer(std::move(context), *parsed, std::ssize(*prompt))
+                                         ? MessagesAnswer(std::move(context), *parsed, std::ssize(prepared->prompt))
                                      : api == Api::kChat ? ChatAnswer(std::move(context), *parsed)
                                                          : CompletionAnswer(std::move(context), *parsed);
   if (options_.log_requests) {
-    std::fprintf(stderr, "%s\n",
-                 fmt::format("{} {}: {} prompt tokens, at most {}, {}", request.method, request.path, prompt->size(),
-                             parsed->text.generate.max_tokens, parsed->stream ? "streamed" : "whole")
-                     .c_str());
+    std::fprintf(
+        stderr, "%s\n",
+        fmt::format("{} {}: {} prompt tokens, at most {}, {}", request.method, request.path, prepared->prompt.size(),
+                    parsed->text.generate.max_tokens, parsed->stream ? "streamed" : "whole")
+            .c_str());
   }
-  const Result<std::shared_ptr<Generation>> generation = Generation::Start(
-      {.files = files_, .scheduler = scheduler_, .metrics = metrics_, .timeout_s = options_.timeout_s}, *parsed,
-      std::move(prompt).value(), std::move(sink));
+  const Result<std::shared_ptr<Generation>> generation =
+      Generation::Start({.files = files_,
+                         .tokenizer = tokenizer_,
+                         .scheduler = scheduler_,
+                         .metrics = metrics_,
+                         .timeout_s = options_.timeout_s},
+                        *parsed, std::move(prepared->reading), std::move(prepared->prompt), std::move(sink));
   if (!generation.ok()) return fail(generation.status());
   exchange->OnClosed([weak = std::weak_ptr<Generation>(*generation)] {
     if (const std::shared_ptr<Generation> running = weak.lock()) running->Cancel();
@@ -236,9 +262,10 @@ void Service::CountTokens(const HttpRequest& request, Exchange& exchange) const 
   Status status = parsed.status();
   if (status.ok() && parsed->messages.is_null()) status = InvalidArgumentError("\"messages\" is missing");
   if (!status.ok()) return exchange.Send(AnthropicError(HttpStatusOf(status), status.message()));
-  const Result<std::vector<int32_t>> prompt = PromptOf(*parsed);
-  if (!prompt.ok()) return exchange.Send(AnthropicError(HttpStatusOf(prompt.status()), prompt.status().message()));
-  exchange.Send({.body = WriteJson(Json(Json::Object{{"input_tokens", std::ssize(*prompt)}}))});
+  const Result<Prepared> prepared = Prepare(*parsed);
+  if (!prepared.ok())
+    return exchange.Send(AnthropicError(HttpStatusOf(prepared.status()), prepared.status().message()));
+  exchange.Send({.body = WriteJson(Json(Json::Object{{"input_tokens", std::ssize(prepared->prompt)}}))});
 }
 
 Json Service::ModelJson(const std::string& name) const {

@@ -27,7 +27,7 @@ struct ServiceOptions {
 
 class Service {
  public:
-  // `files` and `scheduler` must outlive the service.
+  // `files`, which have a tokenizer, and `scheduler` must outlive the service.
   Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions options);
   ~Service();
   Service(const Service&) = delete;
@@ -47,7 +47,12 @@ class Service {
   bool Allowed(const HttpRequest& request) const;
   void Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
-  Result<std::vector<int32_t>> PromptOf(const TextRequest& request) const;
+  // The prompt of a request, and how its answer is to be read.
+  struct Prepared {
+    std::vector<int32_t> prompt;
+    OutputReading reading;
+  };
+  Result<Prepared> Prepare(const TextRequest& request) const;
   void CountTokens(const HttpRequest& request, Exchange& exchange) const;
   HttpResponse Models(const std::string& path) const;
   HttpResponse Metrics() const;
@@ -55,6 +60,9 @@ class Service {
   bool Serves(const std::string& name) const;
 
   const ModelFiles& files_;
+  const std::string template_text_;
+  const text::Tokenizer& tokenizer_;
+  const text::OutputFormat format_;
   Scheduler& scheduler_;
   const ServiceOptions options_;
   GenerationMetrics metrics_;

@@ -1,13 +1,13 @@
 // StopStrings: ends a text where one of some strings appears. The text before the match is delivered, the match is not,
 // and what could still become one is held back.
-#ifndef NUNSPARK_DECODE_STOP_STRINGS_H_
-#define NUNSPARK_DECODE_STOP_STRINGS_H_
+#ifndef NUNSPARK_TEXT_STOP_STRINGS_H_
+#define NUNSPARK_TEXT_STOP_STRINGS_H_
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace nunspark {
+namespace nunspark::text {
 
 class StopStrings {
  public:
@@ -29,6 +29,6 @@ class StopStrings {
   int matched_ = -1;
 };
 
-}  // namespace nunspark
+}  // namespace nunspark::text
 
-#endif  // NUNSPARK_DECODE_STOP_STRINGS_H_
+#endif  // NUNSPARK_TEXT_STOP_STRINGS_H_

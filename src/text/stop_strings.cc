@@ -1,9 +1,9 @@
-#include "decode/stop_strings.h"
+#include "text/stop_strings.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace nunspark {
+namespace nunspark::text {
 
 StopStrings::StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {
   std::erase(stops_, std::string());
@@ -38,4 +38,4 @@ std::string StopStrings::Push(std::string_view text) {
 
 std::string StopStrings::Finish() { return matched() ? std::string() : std::exchange(held_, {}); }
 
-}  // namespace nunspark
+}  // namespace nunspark::text

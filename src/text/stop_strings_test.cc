@@ -1,10 +1,10 @@
-#include "decode/stop_strings.h"
+#include "text/stop_strings.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-namespace nunspark {
+namespace nunspark::text {
 namespace {
 
 // All that comes out when the text comes in pieces of these sizes, one after the other.
@@ -69,4 +69,4 @@ TEST(StopStrings, PiecesLeaveNoTraceAndNoMatchIsMissed) {
 }
 
 }  // namespace
-}  // namespace nunspark
+}  // namespace nunspark::text

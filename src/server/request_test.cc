@@ -1,0 +1,125 @@
+#include "server/request.h"
+
+#include <gtest/gtest.h>
+
+namespace nunspark::server {
+namespace {
+
+Result<TextRequest> Parse(std::string_view body, std::span<const Field> fields = ChatFields()) {
+  TextRequest defaults;
+  defaults.text.generate.max_tokens = 256;
+  return ParseRequest(body, fields, defaults);
+}
+
+TEST(Request, NullAndUnknownFieldsCountAsAbsent) {
+  const TextRequest request =
+      Parse(
+          R"({"max_tokens": null, "temperature": null, "frobnicate": [1], "user": 5, "messages": [{"role": "user", "content": "x"}]})")
+          .value();
+  EXPECT_EQ(request.text.generate.max_tokens, 256);
+  EXPECT_EQ(request.text.generate.sampling.temperature, 0);
+  EXPECT_EQ(Parse(R"({"max_tokens": 0})")->text.generate.max_tokens, 256);
+  EXPECT_EQ(Parse(R"({"max_completion_tokens": 7})")->text.generate.max_tokens, 7);
+}
+
+TEST(Request, PartsOfTextBecomeText) {
+  const TextRequest request = Parse(R"({"messages": [{"role": "developer", "content": "s"},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+      {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})")
+                                  .value();
+  EXPECT_EQ(WriteJson(request.messages),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"ab"},{"role":"assistant","tool_calls":)"
+            R"([{"id":"1","type":"function","function":{"name":"f","arguments":{"x":1}}}]}])");
+}
+
+TEST(Request, SamplingAndToolsAreTaken) {
+  const TextRequest request = Parse(R"({"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": 7, "n": 3,
+      "presence_penalty": 1, "frequency_penalty": 0.5, "logit_bias": {"5": -100}, "stop": "x", "stream": true,
+      "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 4, "reasoning_effort": "none",
+      "tools": [{"type": "function", "function": {"name": "f"}}],
+      "tool_choice": {"type": "function", "function": {"name": "f"}},
+      "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}})")
+                                  .value();
+  const SamplingOptions& sampling = request.text.generate.sampling;
+  EXPECT_EQ(sampling.temperature, 0.5);
+  EXPECT_EQ(sampling.top_k, 40);
+  EXPECT_EQ(sampling.seed, 7u);
+  ASSERT_EQ(sampling.logit_bias.size(), 1u);
+  EXPECT_EQ(sampling.logit_bias[0].token, 5);
+  EXPECT_EQ(request.text.stops, std::vector<std::string>{"x"});
+  EXPECT_EQ(request.choices, 3);
+  EXPECT_TRUE(request.stream && request.include_usage);
+  EXPECT_EQ(request.text.generate.logprobs, 4);
+  EXPECT_EQ(request.thinking, false);
+  EXPECT_EQ(request.tool_use, ToolUse::kNamed);
+  EXPECT_EQ(request.tool_name, "f");
+  EXPECT_EQ(request.response, ResponseKind::kJsonSchema);
+  EXPECT_EQ(request.response_form, R"({"type":"object"})");
+}
+
+TEST(Request, WrongTypesAreRefusedByName) {
+  for (const char* field : {"messages",
+                            "model",
+                            "max_tokens",
+                            "n",
+                            "stream",
+                            "stream_options",
+                            "logprobs",
+                            "top_logprobs",
+                            "tools",
+                            "tool_choice",
+                            "response_format",
+                            "grammar",
+                            "chat_template_kwargs",
+                            "reasoning_effort",
+                            "temperature",
+                            "top_p",
+                            "top_k",
+                            "min_p",
+                            "seed",
+                            "stop",
+                            "logit_bias",
+                            "ignore_eos",
+                            "presence_penalty"}) {
+    for (const char* value : {"[[]]", "{\"a\": {}}"}) {
+      const Result<TextRequest> refused = Parse(std::string("{\"") + field + "\": " + value + "}");
+      if (std::string_view(field) == "chat_template_kwargs" && value[0] == '{') continue;
+      if (std::string_view(field) == "stream_options" && value[0] == '{') continue;
+      if (std::string_view(field) == "logit_bias" && value[0] == '{') continue;
+      ASSERT_FALSE(refused.ok()) << field << " " << value;
+      EXPECT_NE(refused.status().message().find(field), std::string::npos) << refused.status().message();
+    }
+  }
+  EXPECT_FALSE(Parse(R"({"n": 65})").ok());
+  EXPECT_FALSE(Parse(R"({"n": 0})").ok());
+  EXPECT_FALSE(Parse(R"({"audio": {}})").ok());
+  EXPECT_FALSE(Parse(R"({"prompt": ["a", "b"]})", CompletionFields()).ok());
+}
+
+TEST(Request, AnthropicsMessagesBecomeOpenAis) {
+  const TextRequest request = Parse(R"({"messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "ok"},
+                                          {"type": "tool_use", "id": "t1", "name": "f", "input": {"x": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "42"}]},
+                                     {"type": "text", "text": "and?"}]}],
+      "system": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+      "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+      "tool_choice": {"type": "any"}, "thinking": {"type": "enabled", "budget_tokens": 5}, "stop_sequences": ["x"]})",
+                                    MessagesFields())
+                                  .value();
+  EXPECT_EQ(
+      WriteJson(request.messages),
+      R"([{"role":"system","content":"a b"},{"role":"user","content":"hi"},{"role":"assistant","content":"ok","tool_calls":)"
+      R"([{"id":"t1","type":"function","function":{"name":"f","arguments":{"x":1}}}]},)"
+      R"({"role":"tool","tool_call_id":"t1","content":"42"},{"role":"user","content":"and?"}])");
+  EXPECT_EQ(WriteJson(request.tools),
+            R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(request.tool_use, ToolUse::kRequired);
+  EXPECT_EQ(request.thinking, true);
+  EXPECT_EQ(request.text.stops, std::vector<std::string>{"x"});
+  EXPECT_FALSE(Parse(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})", MessagesFields()).ok());
+}
+
+}  // namespace
+}  // namespace nunspark::server
