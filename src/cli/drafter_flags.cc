@@ -58,6 +58,8 @@ Result<DrafterOptions> MakeDrafterOptions(const DrafterFlags& flags) {
                          .tree = {},
                          .adaptive = !flags.no_adaptive && !(flags.ngram && flags.no_ngram_adaptive),
                          .accept_top_k = static_cast<int32_t>(flags.accept_top_k)};
+  // As in the original, only a draft model and an assistant have a fast mode.
+  if (options.ngram || !options.eagle_dir.empty()) options.accept_top_k = 1;
   if (!flags.tree.empty()) {
     ASSIGN_OR_RETURN(options.tree, ParseTokenIds(flags.tree, "--tree"));
   }

@@ -226,7 +226,7 @@ TEST(Generate, DraftsLeaveTheTextAndTellTheirFigures) {
        {std::string("--ngram-draft"), "--draft-model " + ModelPath("demo-draft-4bit") + " --num-draft-tokens 4",
         "--draft-model " + ModelPath("demo-draft-4bit") + " --tree 4,2,2,1 --no-adaptive",
         "--eagle-drafter " + ModelPath("demo-eagle") + " --num-draft-tokens 4 --no-adaptive",
-        "--eagle-drafter " + ModelPath("demo-eagle") + " --tree 4,2,2,1 --budget 2.5MB"}) {
+        "--eagle-drafter " + ModelPath("demo-eagle") + " --tree 4,2,2,1 --budget 2.5MB --accept-top-k 3"}) {
     const Ran ran = Nunspark(base + " " + flags);
     EXPECT_EQ(ran.code, 0) << ran.err;
     EXPECT_EQ(text_of(ran.out), text_of(plain.out)) << flags;
