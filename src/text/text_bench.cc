@@ -2,6 +2,7 @@
 // installed; and how long hostile templates take to end. docs/measurements/tokenizers.md has the figures.
 //
 //   nunspark_text_bench [tokenizers|hostile]
+//   nunspark_text_bench grammar [TOKENIZER..]      // structured output; docs/measurements/grammar.md has the figures
 //
 // Times are of the processor, one thread. Ours and the peer's alternate; of each the best of kPasses counts, since
 // other work on the machine only ever adds. The peer is whatever `python3` imports: a virtual environment's bin folder
@@ -21,6 +22,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "text/bench_grammar.h"
 #include "text/bench_text.h"
 #include "text/chat/chat_template.h"
 #include "text/chat/hostile_templates.h"
@@ -238,6 +240,12 @@ void MeasureHostile() {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "memory" && argc == 3) return nunspark::text::PrintLoadedBytes(argv[2]);
+  if (what == "grammar") {
+    std::vector<std::string> paths(argv + 2, argv + argc);
+    if (paths.empty()) paths.push_back(std::string(NUNSPARK_SOURCE_DIR) + "/models/demo-moe-4bit/tokenizer.json");
+    nunspark::text::BenchGrammar(paths);
+    return 0;
+  }
   if (what != "hostile") nunspark::text::MeasureTokenizers();
   if (what != "tokenizers") nunspark::text::MeasureHostile();
   return 0;

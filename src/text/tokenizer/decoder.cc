@@ -460,6 +460,83 @@ Status Decoder::AppendSteps(const JsonSection& section, int depth) {
   return Status();
 }
 
+namespace {
+
+// What AppendRunningBytes does for one step. `fused`: the steps before have made all tokens one.
+struct RunningStep {
+  std::string& text;
+  bool& fused;
+
+  Status operator()(const Decoder::ByteLevelStep&) const {
+    std::string bytes;
+    if (AppendByteLevelDecoded(text, bytes)) text = std::move(bytes);
+    fused = true;
+    return Status();
+  }
+  Status operator()(const Decoder::ByteFallbackStep&) const {
+    const int byte = fused ? -1 : ByteOfToken(text);
+    if (byte >= 0) text.assign(1, static_cast<char>(byte));
+    return Status();
+  }
+  Status operator()(const Decoder::FuseStep&) const {
+    fused = true;
+    return Status();
+  }
+  Status operator()(const Decoder::ReplaceStep& step) const {
+    if (fused) return UnsupportedError("the decoder replaces parts of the whole text");
+    WorkLimit work = WorkLimit::OfSteps(kDecodeSteps);
+    Output output;
+    ReplaceStage stage(step, work, output);
+    stage.Text(text);
+    stage.EndToken();
+    text = std::move(output.text);
+    return Status();
+  }
+  Status operator()(const Decoder::StripStep& step) const {
+    if (fused) return Status();  // the ends of the whole text only
+    Output output;
+    StripStage stage(step, output);
+    stage.Text(text);
+    stage.EndToken();
+    text = std::move(output.text);
+    return Status();
+  }
+  Status operator()(const Decoder::MetaspaceStep& step) const {
+    ReplaceAll(step.replacement);
+    return Status();
+  }
+  Status operator()(const Decoder::SentencePieceStep& step) const {
+    fused = true;
+    const int byte = step.has_bytes ? ByteOfToken(text) : -1;
+    const auto replaced = step.replaced.find(text);
+    if (byte >= 0) {
+      text.assign(1, static_cast<char>(byte));
+    } else if (replaced != step.replaced.end()) {
+      text = replaced->second;
+    } else {
+      ReplaceAll(kSpmSpace);
+    }
+    return Status();
+  }
+
+  void ReplaceAll(std::string_view space) const {
+    for (size_t at = text.find(space); at != std::string::npos; at = text.find(space, at + 1)) {
+      text.replace(at, space.size(), " ");
+    }
+  }
+};
+
+}  // namespace
+
+Status Decoder::AppendRunningBytes(std::string_view token, std::string& out) const {
+  std::string text(joins_with_spaces_ ? " " : "");
+  text += token;
+  bool fused = false;
+  for (const Step& step : steps_) RETURN_IF_ERROR(std::visit(RunningStep{text, fused}, step));
+  out += text;
+  return Status();
+}
+
 std::unique_ptr<DecodeRun> Decoder::NewRun() const { return std::make_unique<ChainRun>(steps_, joins_with_spaces_); }
 
 }  // namespace nunspark::text

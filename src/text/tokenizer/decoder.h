@@ -47,6 +47,10 @@ class Decoder {
 
   std::unique_ptr<DecodeRun> NewRun() const;
 
+  // Appends the bytes that a token's text adds to a decoded text in which other tokens stand before it; they may be
+  // parts of characters. kUnsupported when that depends on its neighbours.
+  Status AppendRunningBytes(std::string_view token, std::string& out) const;
+
   struct ByteLevelStep {};
   struct ByteFallbackStep {};
   struct FuseStep {};

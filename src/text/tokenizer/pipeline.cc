@@ -119,6 +119,10 @@ std::optional<TokenId> PipelineTokenizer::FindToken(std::string_view token_text)
   return id;
 }
 
+Status PipelineTokenizer::AppendRunningBytes(TokenId id, std::string& out) const {
+  return parts_.decoder.AppendRunningBytes(TokenText(id), out);
+}
+
 TokenId PipelineTokenizer::vocab_size() const { return std::max(parts_.vocabulary->id_end(), parts_.added.id_end()); }
 
 bool PipelineTokenizer::IsSpecial(TokenId id) const {

@@ -40,6 +40,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::string Decode(std::span<const TokenId> ids, SkipSpecials skip_specials) const override;
   std::string_view TokenText(TokenId id) const override;
   std::optional<TokenId> FindToken(std::string_view token_text) const override;
+  Status AppendRunningBytes(TokenId id, std::string& out) const override;
   TokenId vocab_size() const override;
   bool IsSpecial(TokenId id) const override;
   int64_t memory_bytes() const override;

@@ -51,6 +51,10 @@ class Tokenizer {
   virtual std::string_view TokenText(TokenId id) const = 0;
   virtual std::optional<TokenId> FindToken(std::string_view token_text) const = 0;
 
+  // Appends the bytes that `id` adds to a decoded text in which other tokens stand before it: parts of characters too.
+  // Errors: kUnsupported when the decoder makes that depend on the token's neighbours.
+  virtual Status AppendRunningBytes(TokenId id, std::string& out) const = 0;
+
   // One more than the largest id, added tokens included.
   virtual TokenId vocab_size() const = 0;
   virtual bool IsSpecial(TokenId id) const = 0;
