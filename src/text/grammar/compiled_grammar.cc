@@ -39,8 +39,8 @@ class CompiledGrammar::Constraint final : public TokenConstraint {
       if (static_cast<size_t>(id) / 32 < bits.size()) bits[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
     };
     bool any = false;
+    const std::scoped_lock lock(grammar_->mutex_);  // another output's thread may compact the states
     if (state_ != Matcher::kDead) {
-      const std::scoped_lock lock(grammar_->mutex_);
       const Mask& mask = grammar_->MaskOf(state_, at_start_);
       std::copy_n(mask.bits.begin(), std::min(mask.bits.size(), bits.size()), bits.begin());
       for (const TokenId id : mask.few) set(id);
@@ -51,9 +51,9 @@ class CompiledGrammar::Constraint final : public TokenConstraint {
   }
 
   void Advance(int32_t token) override {
-    if (state_ == Matcher::kDead) return;
     const GrammarVocabulary& vocabulary = *grammar_->vocabulary_;
     const std::scoped_lock lock(grammar_->mutex_);
+    if (state_ == Matcher::kDead) return;
     if (token < 0 || token >= vocabulary.size()) {
       state_ = Matcher::kDead;
     } else if (vocabulary.Bytes(token).empty()) {
