@@ -85,6 +85,11 @@ Result<int> Run(const Flags& flags) {
     return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
   }
   WarnOfContext(flags.engine, *files);
+  // Before the plan is made, which counts what is there.
+  const Result<std::shared_ptr<const text::GrammarVocabulary>> vocabulary = server::VocabularyOf(*files);
+  if (!vocabulary.ok()) {
+    std::fprintf(stderr, "Note: answers cannot be held to a schema (%s)\n", vocabulary.status().message().c_str());
+  }
   options.context = flags.engine.context > 0   ? flags.engine.context
                     : files->max_context() > 0 ? std::min(files->max_context(), kUsualContext)
                                                : kUsualContext;
@@ -111,6 +116,7 @@ Result<int> Run(const Flags& flags) {
                           {.model_name = name,
                            .aliases = flags.aliases,
                            .keys = std::move(keys),
+                           .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
                            .timeout_s = flags.timeout_s,
                            .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
                            .log_requests = flags.log_requests});

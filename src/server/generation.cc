@@ -71,6 +71,7 @@ std::string GenerationMetrics::PrometheusText(const std::string& model) const {
 
 Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& target, const TextRequest& request,
                                                       OutputReading reading, std::vector<int32_t> prompt,
+                                                      std::shared_ptr<text::CompiledGrammar> form,
                                                       std::unique_ptr<AnswerSink> sink) {
   static std::atomic<uint64_t> next_id{UnixTime() * uint64_t{1000003}};
   std::shared_ptr<Generation> generation(new Generation(target, request, std::move(reading), std::move(sink)));
@@ -85,6 +86,7 @@ Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& ta
   }
   target.metrics.Started();
   generation->prompt_ = std::move(prompt);
+  generation->form_ = std::move(form);
   RETURN_IF_ERROR(generation->Submit(0));
   return generation;
 }
@@ -93,6 +95,7 @@ Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& ta
 Status Generation::Submit(int32_t choice) {
   SequenceRequest sequence{.prompt = prompt_, .options = options_.generate};
   sequence.options.sampling.choice = static_cast<uint32_t>(choice);
+  if (form_ != nullptr) sequence.options.constraint = form_->NewConstraint();
   const std::shared_ptr<Generation> self = shared_from_this();
   RequestCallbacks callbacks{
       .on_token = [self, choice](const GeneratedToken& token) { return self->OnToken(choice, token); },

@@ -14,6 +14,7 @@
 #include "server/request.h"
 #include "text/chat/output_format.h"
 #include "text/chat/output_parser.h"
+#include "text/grammar/compiled_grammar.h"
 #include "text/stop_strings.h"
 
 namespace nunspark::server {
@@ -90,9 +91,11 @@ struct OutputReading {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Submits a request. `sink` gets nothing when this fails. Errors: Scheduler::Submit's.
+  // Submits a request. `form`: what each answer has to look like; nullptr: anything. `sink` gets nothing when this
+  // fails. Errors: Scheduler::Submit's.
   static Result<std::shared_ptr<Generation>> Start(const GenerationTarget& target, const TextRequest& request,
                                                    OutputReading reading, std::vector<int32_t> prompt,
+                                                   std::shared_ptr<text::CompiledGrammar> form,
                                                    std::unique_ptr<AnswerSink> sink);
 
   // Ends it before the next step. Thread-safe.
@@ -127,6 +130,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const Clock::time_point start_ = Clock::now();
   std::vector<Answer> answers_;
   std::vector<int32_t> prompt_;
+  std::shared_ptr<text::CompiledGrammar> form_;
   std::atomic<bool> cancelled_{false};
   std::mutex ids_mutex_;
   std::vector<uint64_t> ids_;

@@ -17,6 +17,9 @@
 namespace nunspark::server {
 namespace {
 
+// Of forms that outputs had lately: compiled ones, and what they learned.
+constexpr int64_t kGrammarBytes = 64 << 20;
+
 enum class Api : uint8_t { kChat, kCompletion, kMessages };
 
 // Takes as long for any two strings of these lengths, so that time tells nothing about a key.
@@ -100,6 +103,9 @@ Service::Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions o
       format_(text::ChooseOutputFormat(template_text_, &tokenizer_)),
       scheduler_(scheduler),
       options_(std::move(options)),
+      grammars_(options_.vocabulary != nullptr
+                    ? std::make_unique<text::GrammarCache>(options_.vocabulary, kGrammarBytes)
+                    : nullptr),
       workers_(std::make_unique<Workers>(options_.workers)) {}
 
 Service::~Service() = default;
@@ -159,21 +165,19 @@ bool Service::Serves(const std::string& name) const {
          std::find(options_.aliases.begin(), options_.aliases.end(), name) != options_.aliases.end();
 }
 
-Result<Service::Prepared> Service::Prepare(const TextRequest& request) const {
+Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
   Prepared prepared;
   if (request.messages.is_null()) {
     prepared.prompt = request.prompt_ids;
     if (prepared.prompt.empty()) {
       ASSIGN_OR_RETURN(prepared.prompt, files_.EncodeWithSpecials(request.prompt));
     }
+    ASSIGN_OR_RETURN(prepared.form, FormOf(request, prepared.reading));
     return prepared;
   }
   const bool tools = !request.tools.is_null() && request.tool_use != ToolUse::kNone;
   if (tools && format_.tools == text::ToolFamily::kNone) {
     return UnsupportedError("\"tools\": this model's chat template knows no way to call them");
-  }
-  if (tools && request.tool_use != ToolUse::kAuto) {
-    return UnsupportedError("\"tool_choice\" other than auto and none is not supported");
   }
   Json context(Json::Object{{"messages", request.messages},
                             {"tools", tools ? request.tools : Json()},
@@ -198,7 +202,45 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) const {
   prepared.reading = {
       .format = format_, .tools = tools ? request.tools : Json(), .start = text::StartAfter(format_, *text)};
   ASSIGN_OR_RETURN(prepared.prompt, files_.Encode(*text));
+  ASSIGN_OR_RETURN(prepared.form, FormOf(request, prepared.reading));
   return prepared;
+}
+
+Result<std::shared_ptr<text::CompiledGrammar>> Service::FormOf(const TextRequest& request,
+                                                               const OutputReading& reading) {
+  using Part = text::GrammarPart;
+  std::vector<Part> ways;
+  const bool forced =
+      !reading.tools.is_null() && (request.tool_use == ToolUse::kRequired || request.tool_use == ToolUse::kNamed);
+  if (forced) {
+    for (text::ForcedCall& call : text::ForcedCalls(reading.format, reading.tools, request.tool_name, reading.start)) {
+      ways.push_back(Part::Sequence({Part::Literal(std::move(call.prefix)), Part::JsonSchema(WriteJson(call.schema)),
+                                     Part::Literal(std::move(call.suffix))}));
+    }
+    if (ways.empty()) {
+      return InvalidArgumentError(fmt::format("\"tool_choice\": there is no tool '{}'", request.tool_name));
+    }
+  } else if (request.response == ResponseKind::kJsonObject) {
+    ways.push_back(Part::JsonObject());
+  } else if (request.response == ResponseKind::kJsonSchema) {
+    ways.push_back(Part::JsonSchema(request.response_form));
+  } else if (request.response == ResponseKind::kGrammar) {
+    ways.push_back(Part::Gbnf(request.response_form));
+  } else {
+    return std::shared_ptr<text::CompiledGrammar>();
+  }
+  if (grammars_ == nullptr) {
+    return UnsupportedError(
+        "this model's tokenizer does not say which bytes its tokens are: outputs cannot be held to a form");
+  }
+  Part form = ways.size() == 1 ? std::move(ways.front()) : Part::OneOf(std::move(ways));
+  // Reasoning that the prompt has opened is free, and ends before the answer.
+  if (reading.start == text::OutputStart::kReasoning && !forced) {
+    form = Part::Sequence({Part::TextUntil(reading.format.think_close), std::move(form)});
+  } else if (reading.start == text::OutputStart::kReasoning) {
+    form = Part::Sequence({Part::TextUntil(text::ReasoningEndText(reading.format)), std::move(form)});
+  }
+  return grammars_->Get(form);
 }
 
 void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -226,9 +268,6 @@ void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchang
   if (api == Api::kCompletion && parsed->prompt.empty() && parsed->prompt_ids.empty()) {
     return fail(InvalidArgumentError("\"prompt\" is missing or empty"));
   }
-  if (parsed->response != ResponseKind::kText) {
-    return fail(UnsupportedError("\"response_format\" other than text is not supported"));
-  }
   Result<Prepared> prepared = Prepare(*parsed);
   if (!prepared.ok()) return fail(prepared.status());
 
@@ -244,20 +283,20 @@ void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchang
                     parsed->text.generate.max_tokens, parsed->stream ? "streamed" : "whole")
             .c_str());
   }
-  const Result<std::shared_ptr<Generation>> generation =
-      Generation::Start({.files = files_,
-                         .tokenizer = tokenizer_,
-                         .scheduler = scheduler_,
-                         .metrics = metrics_,
-                         .timeout_s = options_.timeout_s},
-                        *parsed, std::move(prepared->reading), std::move(prepared->prompt), std::move(sink));
+  const Result<std::shared_ptr<Generation>> generation = Generation::Start(
+      {.files = files_,
+       .tokenizer = tokenizer_,
+       .scheduler = scheduler_,
+       .metrics = metrics_,
+       .timeout_s = options_.timeout_s},
+      *parsed, std::move(prepared->reading), std::move(prepared->prompt), std::move(prepared->form), std::move(sink));
   if (!generation.ok()) return fail(generation.status());
   exchange->OnClosed([weak = std::weak_ptr<Generation>(*generation)] {
     if (const std::shared_ptr<Generation> running = weak.lock()) running->Cancel();
   });
 }
 
-void Service::CountTokens(const HttpRequest& request, Exchange& exchange) const {
+void Service::CountTokens(const HttpRequest& request, Exchange& exchange) {
   const Result<TextRequest> parsed = ParseRequest(request.body, MessagesFields(), {});
   Status status = parsed.status();
   if (status.ok() && parsed->messages.is_null()) status = InvalidArgumentError("\"messages\" is missing");
@@ -320,6 +359,11 @@ HttpResponse Service::Metrics() const {
   line("counter", "read_timeouts_total", "Reads that the drive did not answer in time.", cache.read_timeouts);
   line("counter", "page_faults_major_total", "Page faults with a read.", engine.major_page_faults);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
+}
+
+Result<std::shared_ptr<const text::GrammarVocabulary>> VocabularyOf(const ModelFiles& files) {
+  return text::GrammarVocabulary::Create(*Impl(files).tokenizer(),
+                                         {.end_tokens = files.stop_ids(), .spelled_only = {}});
 }
 
 std::string ServingApiDocument() {

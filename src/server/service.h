@@ -12,6 +12,8 @@
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/request.h"
+#include "text/grammar/compiled_grammar.h"
+#include "text/grammar/grammar_vocabulary.h"
 
 namespace nunspark::server {
 
@@ -19,7 +21,9 @@ struct ServiceOptions {
   std::string model_name;              // what is served
   std::vector<std::string> aliases{};  // other names for it
   std::vector<std::string> keys{};     // of clients; empty: everybody may ask
-  double timeout_s = 0;                // of one request; 0: none
+  // Of the model's tokenizer, for outputs that have to be of a form; nullptr: such requests are refused.
+  std::shared_ptr<const text::GrammarVocabulary> vocabulary{};
+  double timeout_s = 0;  // of one request; 0: none
   int32_t default_max_tokens = 256;
   int workers = 2;            // threads that read requests, fill templates and tokenize
   bool log_requests = false;  // a line for each, without its text
@@ -51,9 +55,12 @@ class Service {
   struct Prepared {
     std::vector<int32_t> prompt;
     OutputReading reading;
+    std::shared_ptr<text::CompiledGrammar> form{};
   };
-  Result<Prepared> Prepare(const TextRequest& request) const;
-  void CountTokens(const HttpRequest& request, Exchange& exchange) const;
+  Result<Prepared> Prepare(const TextRequest& request);
+  // What the answer has to look like; nullptr: anything.
+  Result<std::shared_ptr<text::CompiledGrammar>> FormOf(const TextRequest& request, const OutputReading& reading);
+  void CountTokens(const HttpRequest& request, Exchange& exchange);
   HttpResponse Models(const std::string& path) const;
   HttpResponse Metrics() const;
   Json ModelJson(const std::string& name) const;
@@ -66,9 +73,13 @@ class Service {
   Scheduler& scheduler_;
   const ServiceOptions options_;
   GenerationMetrics metrics_;
+  std::unique_ptr<text::GrammarCache> grammars_;  // nullptr: no vocabulary
   std::atomic<bool> draining_{false};
   std::unique_ptr<Workers> workers_;
 };
+
+// What structured output needs of a model. Errors: GrammarVocabulary::Create's.
+Result<std::shared_ptr<const text::GrammarVocabulary>> VocabularyOf(const ModelFiles& files);
 
 // docs/serving-api.md.
 std::string ServingApiDocument();

@@ -420,6 +420,49 @@ TEST(Serve, MessagesHaveAnthropicsShapes) {
   EXPECT_EQ(MemberOf(error, {"error", "type"}).as_string(), "invalid_request_error");
 }
 
+TEST(Serve, AnswersAreOfTheFormThatIsAskedFor) {
+  const Server server("--parallel 4 --draft-model " + ModelPath("demo-draft-4bit") +
+                      " --num-draft-tokens 4 --no-adaptive");
+  const auto ask = [&](const std::string& format, int64_t seed) {
+    Json request = Chat("Tell me about a cat.", 300);
+    request.Set("response_format", ParseJson(format, "format").value());
+    request.Set("temperature", 1.0);
+    request.Set("seed", seed);
+    return server.Post("/v1/chat/completions", request);
+  };
+  const std::string schema =
+      R"({"type": "json_schema", "json_schema": {"name": "cat", "schema": {"type": "object", "properties":
+         {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 30},
+          "tame": {"type": "boolean"}, "colour": {"enum": ["black", "white"]},
+          "toys": {"type": "array", "items": {"type": "string", "maxLength": 8}, "maxItems": 3}},
+         "required": ["name", "age", "tame", "colour", "toys"], "additionalProperties": false}}})";
+  for (int64_t seed = 0; seed < 8; ++seed) {
+    const Reply reply = ask(schema, seed);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Result<Json> cat = ParseJson(ContentOf(reply.json()), "cat");
+    ASSERT_TRUE(cat.ok()) << reply.body;
+    EXPECT_EQ(cat->as_object().size(), 5u);
+    EXPECT_TRUE(cat->Find("name")->is_string() && cat->Find("tame")->is_bool());
+    EXPECT_TRUE(cat->Find("age")->as_int() >= 0 && cat->Find("age")->as_int() <= 30);
+    const std::string& colour = cat->Find("colour")->as_string();
+    EXPECT_TRUE(colour == "black" || colour == "white");
+    EXPECT_LE(cat->Find("toys")->as_array().size(), 3u);
+    EXPECT_EQ(MemberOf(reply.json(), {"choices"}).as_array()[0].Find("finish_reason")->as_string(), "stop");
+    // The same again, whatever was drafted.
+    EXPECT_EQ(ContentOf(ask(schema, seed).json()), ContentOf(reply.json()));
+  }
+  Json grammar = Chat("Yes or no?", 20);
+  grammar.Set("grammar", "root ::= \"yes\" | \"no\"");
+  const std::string answer = ContentOf(server.Post("/v1/chat/completions", grammar).json());
+  EXPECT_TRUE(answer == "yes" || answer == "no") << answer;
+  const Reply refused = ask(
+      R"({"type": "json_schema", "json_schema": {"schema": {"type": "object", "unevaluatedProperties": false, "$dynamicRef": "#x"}}})",
+      1);
+  EXPECT_EQ(refused.status, 400) << refused.body;
+  grammar.Set("grammar", "root ::= (");
+  EXPECT_EQ(server.Post("/v1/chat/completions", grammar).status, 400);
+}
+
 TEST(Serve, AnswersDoNotDependOnWhoElseIsAsking) {
   const Server server("--parallel 8 --draft-model " + ModelPath("demo-draft-4bit") + " --num-draft-tokens 4");
   std::vector<std::thread> clients;
