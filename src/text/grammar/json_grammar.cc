@@ -1,6 +1,7 @@
 #include "text/grammar/json_grammar.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -40,6 +41,7 @@ std::vector<CharRange> Both(std::span<const CharRange> a, std::span<const CharRa
 }  // namespace
 
 std::optional<Decimal> Decimal::From(const Json& number) {
+  if (!std::isfinite(number.as_double())) return std::nullopt;  // what "1e999" is read as
   std::string text = number.is_int() ? fmt::format("{}", number.as_int()) : fmt::format("{}", number.as_double());
   Decimal decimal;
   if (text.starts_with('-')) {
@@ -244,6 +246,7 @@ ExprId JsonGrammar::Constant(const Json& value) {
     }
     return ObjectOf(parts.empty() ? std::nullopt : std::optional(g_.Sequence(parts)), parts.empty());
   }
+  if (value.is_double() && !std::isfinite(value.as_double())) return g_.Never();  // no text is this number
   return g_.Literal(WriteJson(value));
 }
 

@@ -67,6 +67,18 @@ TEST(JsonSchema, KeepsNumbersInsideTheirBounds) {
   }
 }
 
+TEST(JsonSchema, NumbersTooLargeForADoubleAreNoDigits) {
+  const Result<Automaton> bounded = testing::SchemaAutomaton(R"({"type":"number","maximum":1e300121})");
+  ASSERT_TRUE(bounded.ok()) << bounded.status().message();
+  EXPECT_TRUE(testing::Matches(*bounded, "5"));
+  EXPECT_FALSE(testing::Matches(*bounded, "]00"));
+  const Result<Automaton> values = testing::SchemaAutomaton(R"({"enum":[1e400,2]})");
+  ASSERT_TRUE(values.ok()) << values.status().message();
+  EXPECT_TRUE(testing::Matches(*values, "2"));
+  EXPECT_FALSE(testing::Matches(*values, "null"));
+  EXPECT_FALSE(testing::SchemaAutomaton(R"({"type":"number","minimum":1e400})").ok());
+}
+
 TEST(JsonSchema, NamesKeywordAndPlaceOfWhatItCannotHonour) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"not":{}})", "schema at #: 'not' cannot be honoured"},
