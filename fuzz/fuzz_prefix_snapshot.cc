@@ -56,7 +56,7 @@ void PutChecksums(std::string& bytes, const KvPool& pool) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const Result<std::unique_ptr<KvPool>> pool = KvPool::Create(kLayers, FloatType::kF16, 4 * kKvBlockPositions);
+  const Result<std::unique_ptr<KvPool>> pool = KvPool::Create(kLayers, 4 * kKvBlockPositions);
   CHECK(pool.ok());
   std::string bytes(reinterpret_cast<const char*>(data), size);
   PutChecksums(bytes, **pool);

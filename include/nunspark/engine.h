@@ -82,12 +82,13 @@ class ModelFiles {
 struct PlanSummary {
   int64_t budget = 0;  // resident weights
   std::string
-      budget_bound;     // what set it: "flag"; of auto "ram", "cgroup", "available", "unknown-ram", or the ceiling's
-  int64_t floor = 0;    // smallest budget the model takes
-  int64_t total = 0;    // whole process
-  int64_t ceiling = 0;  // what the system leaves us
-  int64_t kv = 0;       // resident at most; what is beyond it is in a temporary file
-  int64_t drafter = 0;  // all of it
+      budget_bound;       // what set it: "flag"; of auto "ram", "cgroup", "available", "unknown-ram", or the ceiling's
+  int64_t floor = 0;      // smallest budget the model takes
+  int64_t total = 0;      // whole process
+  int64_t ceiling = 0;    // what the system leaves us
+  int64_t kv = 0;         // resident at most; what is beyond it is in a temporary file
+  std::string kv_format;  // of layers without a window: "f16", or "kv8-g64": 8 bits in groups of 64
+  int64_t drafter = 0;    // all of it
 };
 
 struct EngineStats {

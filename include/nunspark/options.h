@@ -54,6 +54,10 @@ struct EngineOptions {
   int32_t prefill_chunk = 1024;  // prompt tokens per pass
   int threads = 0;               // 0 = all CPUs this process may use
   KvType kv = KvType::kF16;
+  // 8 or 4: keys and values of layers without a window are stored as integers of so many bits, with a scale and an
+  // offset for each kv_group_size elements of a head (32, 64 or 128; fewer at its end). 0: all are stored as `kv`.
+  int32_t kv_bits = 0;
+  int32_t kv_group_size = 64;
   std::optional<int64_t> kv_budget_bytes = std::nullopt;  // resident keys and values; empty = all
   std::string kv_spill_dir{};  // of the temporary file for the others; empty = TMPDIR, else /var/tmp
   Numerics numerics = kDefaultNumerics;

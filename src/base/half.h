@@ -52,6 +52,15 @@ constexpr uint16_t FloatToF16(float value) {
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
 }
 
+// The largest half that is not above `value`, and the smallest that is not below it; infinite where no finite one is.
+// REQUIRES: not NaN.
+constexpr uint16_t F16AtMost(float value) {
+  const uint16_t nearest = FloatToF16(value);
+  if (F16ToFloat(nearest) <= value) return nearest;
+  return static_cast<uint16_t>((nearest & 0x8000u) != 0 ? nearest + 1 : nearest - 1);
+}
+constexpr uint16_t F16AtLeast(float value) { return static_cast<uint16_t>(F16AtMost(-value) ^ 0x8000u); }
+
 }  // namespace nunspark
 
 #endif  // NUNSPARK_BASE_HALF_H_

@@ -52,6 +52,22 @@ TEST(Half, NarrowingToF16RoundsToNearestEvenBetweenEveryTwoNeighbours) {
   EXPECT_EQ(FloatToF16(1e-30f), 0u);
 }
 
+TEST(Half, BoundsAreTheNeighboursOnEitherSide) {
+  for (uint32_t bits = 0; bits < 0x7c00u; ++bits) {
+    const auto half = static_cast<uint16_t>(bits), above = static_cast<uint16_t>(bits + 1);
+    const float value = F16ToFloat(half), next = std::nextafter(value, 1e9f);
+    ASSERT_EQ(F16ToFloat(F16AtMost(value)), value) << bits;
+    ASSERT_EQ(F16ToFloat(F16AtLeast(value)), value) << bits;
+    ASSERT_EQ(F16AtMost(next), half) << bits;
+    ASSERT_EQ(F16AtLeast(next), above) << bits;
+    ASSERT_EQ(F16AtMost(-next), above | 0x8000u) << bits;
+    ASSERT_EQ(F16AtLeast(-next), half | 0x8000u) << bits;
+  }
+  EXPECT_EQ(F16AtMost(1e9f), 0x7bffu);
+  EXPECT_EQ(F16AtMost(-1e9f), 0xfc00u);
+  EXPECT_EQ(F16AtLeast(1e9f), 0x7c00u);
+}
+
 TEST(Half, EveryBf16WidensToItsUpperBitsAndBack) {
   for (uint32_t bits = 0; bits <= 0xffffu; ++bits) {
     const float value = Bf16ToFloat(static_cast<uint16_t>(bits));

@@ -163,58 +163,103 @@ Work DecodeRowWork(const KernelTable& table, const WeightFormat& format, int thr
   return work;
 }
 
-// ---- attention: the query heads that share one kv head, over 4096 positions, one such set for each thread
+// ---- attention: the query heads that share one kv head, over 4096 positions that stay in the caches, as in a prompt's
+// pass, or over 16384 of a set that rotates through a working set beyond them, as in a step of decoding
 
 struct AttendShape {
   const char* name;
   int q_heads, key_dim, value_dim;
-  bool latent;  // the values are the first part of the keys
-  float softcap;
+  bool latent = false;  // the values are the first part of the keys
+  float softcap = 0;
+  bool streamed = false;
 };
 constexpr AttendShape kAttendShapes[] = {
-    {.name = "gqa4x128", .q_heads = 4, .key_dim = 128, .value_dim = 128, .latent = false, .softcap = 0},
-    {.name = "gqa8x64", .q_heads = 8, .key_dim = 64, .value_dim = 64, .latent = false, .softcap = 0},
-    {.name = "gqa2x256-softcap", .q_heads = 2, .key_dim = 256, .value_dim = 256, .latent = false, .softcap = 50},
-    {.name = "latent16x576", .q_heads = 16, .key_dim = 576, .value_dim = 512, .latent = true, .softcap = 0},
+    {.name = "gqa4x128", .q_heads = 4, .key_dim = 128, .value_dim = 128},
+    {.name = "gqa8x64", .q_heads = 8, .key_dim = 64, .value_dim = 64},
+    {.name = "gqa2x256-softcap", .q_heads = 2, .key_dim = 256, .value_dim = 256, .softcap = 50},
+    {.name = "latent16x576", .q_heads = 16, .key_dim = 576, .value_dim = 512, .latent = true},
+    {.name = "mha1x128-streamed", .q_heads = 1, .key_dim = 128, .value_dim = 128, .streamed = true},
+    {.name = "gqa3x64-streamed", .q_heads = 3, .key_dim = 64, .value_dim = 64, .streamed = true},
+    {.name = "gqa4x128-streamed", .q_heads = 4, .key_dim = 128, .value_dim = 128, .streamed = true},
+    {.name = "gqa8x128-streamed", .q_heads = 8, .key_dim = 128, .value_dim = 128, .streamed = true},
+    {.name = "latent16x576-streamed",
+     .q_heads = 16,
+     .key_dim = 576,
+     .value_dim = 512,
+     .latent = true,
+     .streamed = true},
 };
-constexpr int kPositions = 4096;
+constexpr KvFormat kKvFormats[] = {{.type = FloatType::kF32},
+                                   {.type = FloatType::kF16},
+                                   {.type = FloatType::kBF16},
+                                   {.bits = 8, .group_size = 64},
+                                   {.bits = 4, .group_size = 64}};
+constexpr int64_t kPositions = 4096, kStreamedPositions = 16384;
 
+// Of one thread: sets of the blocks of one kv head, all with the same random rows, whose numbers do not matter.
 struct AttendData {
-  std::vector<uint8_t> key_bytes, value_bytes;
-  std::vector<const uint8_t*> keys, values;
+  AttendData(const KvFormat& format, const AttendShape& shape, int64_t positions, int64_t sets)
+      : blocks(positions / kKvBlockPositions),
+        memory(sets * blocks * (KvHeadBytes(format, shape.key_dim) + OwnValueBytes(format, shape))),
+        q(RandomFloats(int64_t{shape.q_heads} * shape.key_dim, 2)),
+        out(static_cast<size_t>(shape.q_heads * shape.value_dim)),
+        scratch(static_cast<size_t>(AttentionScratchFloats(shape.key_dim, shape.value_dim))) {
+    const std::vector<uint8_t> key = RandomBlock(format, KvSide::kKeys, shape.key_dim, 1);
+    const std::vector<uint8_t> value = RandomBlock(format, KvSide::kValues, shape.value_dim, 3);
+    uint8_t* next = memory.data();
+    const auto copy = [&next](const std::vector<uint8_t>& block) {
+      std::memcpy(next, block.data(), block.size());
+      return std::exchange(next, next + block.size());
+    };
+    for (int64_t i = 0; i < sets; ++i) {
+      for (int64_t b = 0; b < blocks; ++b) keys.push_back(copy(key));
+      for (int64_t b = 0; b < blocks; ++b) {
+        values.push_back(shape.latent ? keys[static_cast<size_t>(i * blocks + b)] : copy(value));
+      }
+    }
+  }
+
+  static int64_t OwnValueBytes(const KvFormat& format, const AttendShape& shape) {
+    return shape.latent ? 0 : KvHeadBytes(format, shape.value_dim);
+  }
+  static std::vector<uint8_t> RandomBlock(const KvFormat& format, KvSide side, int dim, uint32_t seed) {
+    std::vector<uint8_t> block(static_cast<size_t>(KvHeadBytes(format, dim)));
+    const std::vector<float> rows = RandomFloats(int64_t{kKvBlockPositions} * dim, seed);
+    for (int t = 0; t < kKvBlockPositions; ++t)
+      Kernels().store_kv(rows.data() + t * dim, dim, format, side, t, block.data());
+    return block;
+  }
+
+  int64_t blocks;  // of a set
+  ReadBuffer memory;
+  std::vector<const uint8_t*> keys, values;  // [sets, blocks]
   std::vector<float> q, out, scratch;
+  int64_t next_block = 0;
 };
 
-Work AttendWork(const KernelTable& table, FloatType type, const AttendShape& shape, int threads) {
-  constexpr size_t kBlocks = kPositions / kKvBlockPositions;
-  auto data = std::make_shared<std::vector<AttendData>>(static_cast<size_t>(threads));
-  for (AttendData& d : *data) {
-    AppendFloats(RandomFloats(int64_t{kPositions} * shape.key_dim, 1), type, d.key_bytes);
-    if (!shape.latent) AppendFloats(RandomFloats(int64_t{kPositions} * shape.value_dim, 3), type, d.value_bytes);
-    for (size_t b = 0; b < kBlocks; ++b) {
-      d.keys.push_back(d.key_bytes.data() + b * d.key_bytes.size() / kBlocks);
-      d.values.push_back(shape.latent ? d.keys.back() : d.value_bytes.data() + b * d.value_bytes.size() / kBlocks);
-    }
-    d.q = RandomFloats(int64_t{shape.q_heads} * shape.key_dim, 2);
-    d.out.resize(static_cast<size_t>(shape.q_heads * shape.value_dim));
-    d.scratch.resize(static_cast<size_t>(AttentionScratchFloats(shape.key_dim, shape.value_dim)));
-  }
+Work AttendWork(const KernelTable& table, const KvFormat& format, const AttendShape& shape, int threads) {
+  const int64_t positions = shape.streamed ? kStreamedPositions : kPositions;
+  const int64_t set_bytes =
+      positions / kKvBlockPositions * (KvHeadBytes(format, shape.key_dim) + AttendData::OwnValueBytes(format, shape));
+  const int64_t sets = shape.streamed ? CeilDiv(kReusedBytes * 2, set_bytes) : 1;
+  auto data = std::make_shared<std::vector<std::unique_ptr<AttendData>>>();
+  for (int i = 0; i < threads; ++i) data->push_back(std::make_unique<AttendData>(format, shape, positions, sets));
   const AttendParams params{.scale = 1.0f / std::sqrt(static_cast<float>(shape.key_dim)), .softcap = shape.softcap};
   Work work;
-  work.round = [&table, data, type, shape, params](int thread) {
-    AttendData& d = (*data)[static_cast<size_t>(thread)];
-    const KvView kv{.type = type,
+  work.round = [&table, data, format, shape, positions, params](int thread) {
+    AttendData& d = *(*data)[static_cast<size_t>(thread)];
+    const KvView kv{.format = format,
                     .kv_heads = 1,
                     .key_dim = shape.key_dim,
                     .value_dim = shape.value_dim,
-                    .value_stride = shape.latent ? shape.key_dim : shape.value_dim,
-                    .key_blocks = d.keys.data(),
-                    .value_blocks = d.values.data()};
-    table.attend(d.q.data(), shape.q_heads, kv, 0, 0, kPositions, params, d.out.data(), d.scratch.data());
+                    .value_width = shape.latent ? shape.key_dim : shape.value_dim,
+                    .key_blocks = d.keys.data() + d.next_block,
+                    .value_blocks = d.values.data() + d.next_block};
+    table.attend(d.q.data(), shape.q_heads, kv, 0, 0, positions, params, d.out.data(), d.scratch.data());
+    d.next_block = (d.next_block + d.blocks) % std::ssize(d.keys);
   };
-  const AttendData& first = data->front();
-  work.bytes = static_cast<double>(first.key_bytes.size() + first.value_bytes.size()) * threads;
-  work.operations = 2.0 * shape.q_heads * (shape.key_dim + shape.value_dim) * kPositions * threads;
+  work.bytes = static_cast<double>(set_bytes * threads);
+  work.operations = 2.0 * shape.q_heads * (shape.key_dim + shape.value_dim) * static_cast<double>(positions * threads);
   return work;
 }
 
@@ -440,9 +485,10 @@ std::vector<KernelCase> AllKernelCases(const KernelCaseOptions& options) {
           [=](int threads) { return RoundWork(*table, numerics, threads, options); });
     }
     for (const AttendShape& shape : kAttendShapes) {
-      for (const FloatType type : kAllFloatTypes) {
-        add("attend", table, kF32, fmt::format("{}/{}", FloatName(type), shape.name), 1,
-            [=](int threads) { return AttendWork(*table, type, shape, threads); });
+      for (const KvFormat& format : kKvFormats) {
+        if (shape.latent && format.bits != 0) continue;
+        add("attend", table, kF32, fmt::format("{}/{}", KvFormatName(format), shape.name), 1,
+            [=](int threads) { return AttendWork(*table, format, shape, threads); });
       }
     }
     for (const RowKernel& kernel : kRowKernels) {

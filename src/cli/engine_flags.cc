@@ -40,6 +40,13 @@ Governed GovernedBy(bool on, bool off) { return on ? Governed::kOn : off ? Gover
 void AddMemoryFlags(CLI::App& verb, EngineFlags& flags) {
   verb.add_option("--budget", flags.budget, "memory for resident weights: a size (6GB) or auto")->capture_default_str();
   verb.add_option("--memory", flags.memory, "memory for the whole process instead: weights get what the rest leaves");
+  verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
+  verb.add_option("--kv-bits", flags.kv_bits,
+                  "8 or 4: keys and values of layers without a sliding window as integers of so many bits; 0 = off")
+      ->capture_default_str();
+  verb.add_option("--kv-group-size", flags.kv_group_size,
+                  "with --kv-bits: elements of a head that share a scale: 32, 64 or 128")
+      ->capture_default_str();
   verb.add_option("--kv-budget", flags.kv_budget,
                   "memory for keys and values; what is beyond it goes to a temporary file")
       ->capture_default_str();
@@ -53,7 +60,6 @@ void AddContextFlag(CLI::App& verb, EngineFlags& flags) {
 
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
   AddMemoryFlags(verb, flags);
-  verb.add_option("--kv", flags.kv, "storage of keys and values: f16, bf16, f32")->capture_default_str();
   verb.add_option("--kv-spill-dir", flags.kv_spill_dir, "folder of that file; else TMPDIR, or /var/tmp");
   verb.add_option("--numerics", flags.numerics, "how activations meet integer weights: f32, or rounded to i16 or i8")
       ->capture_default_str();
@@ -117,6 +123,8 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.kv_budget_bytes = *kv_budget;
   options.kv_spill_dir = flags.kv_spill_dir;
   ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
+  options.kv_bits = flags.kv_bits;
+  options.kv_group_size = flags.kv_group_size;
   ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));
   ASSIGN_OR_RETURN(options.numerics, Choose(kNumerics, "--numerics", flags.numerics));
   if (flags.prefill_chunk < 1 || flags.prefill_chunk > 65536) {

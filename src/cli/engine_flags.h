@@ -21,6 +21,7 @@ struct EngineFlags {
   std::string memory;
   int64_t context = 0;
   std::string kv = "f16";
+  int32_t kv_bits = 0, kv_group_size = 64;
   std::string kv_budget = "1TB";
   std::string kv_spill_dir;
   std::string numerics{NumericsName(kDefaultNumerics)};
@@ -44,7 +45,7 @@ struct EngineFlags {
 void AddEngineFlags(CLI::App& verb, EngineFlags& flags);
 // For verbs whose sequences may be as long as the user says.
 void AddContextFlag(CLI::App& verb, EngineFlags& flags);
-// Those of them that say how much memory there is; AddEngineFlags includes them.
+// Those of them that say how much memory there is and what keys and values take; AddEngineFlags includes them.
 void AddMemoryFlags(CLI::App& verb, EngineFlags& flags);
 
 // Errors: kInvalidArgument naming the flag. `context` is set by the verb.

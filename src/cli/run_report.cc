@@ -268,7 +268,7 @@ std::string ReportText(const RunReport& r) {
   line("page faults", fmt::format("{} with a read, {} without", r.stats.major_page_faults, r.stats.minor_page_faults));
   line("bound by", f.bound);
   line("would help", f.help);
-  line("compute", fmt::format("{}, {} threads, numerics {}", r.isa, r.threads, r.numerics));
+  line("compute", fmt::format("{}, {} threads, numerics {}, kv {}", r.isa, r.threads, r.numerics, r.plan.kv_format));
   return text;
 }
 
@@ -297,6 +297,7 @@ std::string ReportJson(const RunReport& r) {
                               {"kv_peak_bytes", r.stats.kv.resident_peak_bytes},
                               {"kv_spilled_bytes", r.stats.kv.spilled_bytes},
                               {"kv_reloaded_bytes", r.stats.kv.reloaded_bytes},
+                              {"kv_format", r.plan.kv_format},
                               {"weight_huge_pages", HugeJson(r.pages.weights)},
                               {"kv_huge_pages", HugeJson(r.pages.kv)},
                               {"huge_pages_refused", r.pages.refusal},

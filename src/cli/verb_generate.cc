@@ -42,23 +42,7 @@ struct Flags {
   bool metrics = false;
   bool json = false;
   std::string expert_trace;
-  // Of the original, for features that are not built yet.
-  int64_t kv_bits = 0;
-  int64_t kv_group_size = 64;
 };
-
-// Flags of the original that are still to come.
-void AddOriginalFlags(CLI::App& verb, Flags& flags) {
-  const char* const kGroup = "Of the original";
-  verb.add_option("--kv-bits", flags.kv_bits, "quantised KV: not built yet")->group(kGroup);
-  verb.add_option("--kv-group-size", flags.kv_group_size, "with --kv-bits")->group(kGroup);
-}
-
-// Errors: what was asked for and is not there yet.
-Status CheckOriginalFlags(const Flags& flags) {
-  if (flags.kv_bits != 0) return UnsupportedError("--kv-bits is not built yet; drop the flag");
-  return Status();
-}
 
 Result<std::string> ReadPromptText(const Flags& flags) {
   if (flags.prompt.text_given) return flags.prompt.text;
@@ -146,7 +130,6 @@ Result<int> RunPrompts(const Flags& flags, const ModelFiles& files, EngineOption
 }
 
 Result<int> Run(const Flags& flags) {
-  RETURN_IF_ERROR(CheckOriginalFlags(flags));
   ASSIGN_OR_RETURN(EngineOptions engine_options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(engine_options.drafter, MakeDrafterOptions(flags.drafter));
   engine_options.expert_trace = flags.expert_trace;
@@ -260,7 +243,6 @@ void AddGenerate(CLI::App& app, Action* action) {
   AddDrafterFlags(*verb, flags->drafter);
   AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);
-  AddOriginalFlags(*verb, *flags);
   verb->footer(
       "Example: nunspark generate ./Qwen3-30B-A3B-4bit --prompt \"Why is the sky blue?\" --budget 6GB --max-tokens 200 "
       "--metrics");

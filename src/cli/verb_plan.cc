@@ -75,7 +75,7 @@ int64_t ExpertCount(const ModelLayout& layout) {
 
 // Of keys and values beyond --kv-budget.
 std::string SpillText(const EnginePlan& plan) {
-  const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
+  const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_room);
   return plan.memory.kv_bytes < all ? fmt::format(", {} in all, what is beyond it in a file", FormatSize(all)) : "";
 }
 
@@ -95,14 +95,15 @@ std::vector<Part> PartsOf(const Planned& p) {
   if (experts > 0) {
     parts.push_back({"expert slots", m.expert_region_bytes, fmt::format("{} of {} experts", m.expert_slots, experts)});
   }
-  parts.insert(parts.end(), {{"read buffers", m.read_buffer_bytes, "the drive's queue"},
-                             {"activations", m.scratch_bytes,
-                              fmt::format("{} rows a pass, {} threads", p.engine.max_rows, p.engine.threads)},
-                             {"KV", m.kv_bytes,
-                              fmt::format("{} positions x {} sequence{}{}", p.options.context, p.options.max_sequences,
-                                          p.options.max_sequences == 1 ? "" : "s", SpillText(p.engine))},
-                             {"drafter", m.drafter_bytes, m.drafter_bytes > 0 ? "weights, KV, activations" : "none"},
-                             {"reserve", m.reserve_bytes, "page tables, allocator, growth"}});
+  parts.insert(
+      parts.end(),
+      {{"read buffers", m.read_buffer_bytes, "the drive's queue"},
+       {"activations", m.scratch_bytes, fmt::format("{} rows a pass, {} threads", p.engine.max_rows, p.engine.threads)},
+       {"KV", m.kv_bytes,
+        fmt::format("{} positions x {} sequence{}, {}{}", p.options.context, p.options.max_sequences,
+                    p.options.max_sequences == 1 ? "" : "s", KvFormatName(KvFormatOf(p.options)), SpillText(p.engine))},
+       {"drafter", m.drafter_bytes, m.drafter_bytes > 0 ? "weights, KV, activations" : "none"},
+       {"reserve", m.reserve_bytes, "page tables, allocator, growth"}});
   return parts;
 }
 

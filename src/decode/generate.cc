@@ -26,7 +26,6 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
   target.kv.Truncate(0);
   if (tokens.data() != target.tokens.data()) target.tokens.assign(tokens.begin(), tokens.end());
   const int32_t total = static_cast<int32_t>(tokens.size());
-  RETURN_IF_ERROR(target.kv.Reserve(total));
   const int32_t chunk = std::clamp(target.prefill_chunk, 1, target.model.max_rows());
   Batch& batch = target.batch;
   batch.sequences.assign(1, &target.kv);
@@ -34,6 +33,7 @@ Status RunPrompt(Target& target, std::span<const int32_t> tokens, PromptLogits w
   for (int32_t begin = 0; begin < total; begin += chunk) {
     if (target.cancelled.load(std::memory_order_relaxed)) return CancelledError("cancelled");
     const int32_t end = std::min(total, begin + chunk);
+    RETURN_IF_ERROR(target.kv.Reserve(end));
     batch.rows.clear();
     batch.logit_rows.clear();
     AppendRows(tokens, begin, end, 0, batch);

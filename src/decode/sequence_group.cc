@@ -183,7 +183,7 @@ Status SequenceGroup::FillBatch() {
   decoding_.clear();
   for (const std::unique_ptr<Member>& member : members_) {
     member->draft.Clear();
-    member->base = member->kv.length();
+    member->base = member->kv.Truncate(member->kv.length());  // what a pass that was cancelled has reserved
     member->first_path = -1;
     member->at = member->reached = kRoot;
     member->accepted = 0;

@@ -225,6 +225,7 @@ Status EngineImpl::Start() {
               .total = memory.total_bytes,
               .ceiling = memory.ceiling_bytes,
               .kv = memory.kv_bytes,
+              .kv_format = KvFormatName(KvFormatOf(options_)),
               .drafter = memory.drafter_bytes};
 
   ASSIGN_OR_RETURN(pool_, ThreadPool::Create(plan_.threads));
@@ -256,8 +257,8 @@ std::string EngineImpl::PrefixFingerprint() const {
     const auto time = std::filesystem::last_write_time(path, unknown).time_since_epoch().count();
     written += fmt::format("{} {}\n", std::filesystem::path(path).filename().string(), time);
   }
-  return fmt::format("{} {} written {:016x} numerics {} kv {}", NUNSPARK_VERSION, files_.checkpoint().source_hash,
-                     Hash64(written), numerics(), static_cast<int>(options_.kv));
+  return fmt::format("{} {} written {:016x} numerics {} kv {} {}", NUNSPARK_VERSION, files_.checkpoint().source_hash,
+                     Hash64(written), numerics(), static_cast<int>(options_.kv), KvFormatName(KvFormatOf(options_)));
 }
 
 void EngineImpl::StartPrefixes() {
@@ -278,7 +279,7 @@ Result<ModelRuntime> EngineImpl::StartModel(const ModelLayout& layout, const Mod
   ModelRuntime runtime;
   ASSIGN_OR_RETURN(runtime.cache,
                    PieceCache::Create(layout, plan.index, plan.memory, std::move(queue), std::move(options)));
-  ASSIGN_OR_RETURN(runtime.kv_pool, KvPool::Create(plan.kv_shapes, plan.kv_type, plan.kv_positions, std::move(spill)));
+  ASSIGN_OR_RETURN(runtime.kv_pool, KvPool::Create(plan.kv_shapes, plan.kv_room, std::move(spill)));
   ASSIGN_OR_RETURN(runtime.model, Model::Create(layout, *pool_, plan.max_rows, options_.numerics));
   return runtime;
 }

@@ -47,6 +47,28 @@ FloatType KvFloatType(KvType type) {
   return FloatType::kF16;
 }
 
+Status CheckKvOptions(const ModelFilesImpl& files, const EngineOptions& options) {
+  const int32_t bits = options.kv_bits, group = options.kv_group_size;
+  if (bits != 0 && bits != 4 && bits != 8) {
+    return InvalidArgumentError(fmt::format("--kv-bits must be 4 or 8, found {}", bits));
+  }
+  if (group != 32 && group != 64 && group != 128) {
+    return InvalidArgumentError(fmt::format("--kv-group-size must be 32, 64 or 128, found {}", group));
+  }
+  const BlockSpec& block = files.layout().spec->block;
+  if (bits != 0 && block.attention == Attention::kMla) {
+    return UnsupportedError(fmt::format(
+        "--kv-bits: {} keeps one small latent in place of keys and values, which is not stored as integers; "
+        "drop the flag",
+        files.model_type()));
+  }
+  if (bits != 0 && !block.quantised_kv) {
+    return UnsupportedError(
+        fmt::format("--kv-bits: keys and values of {} are not stored as integers; drop the flag", files.model_type()));
+  }
+  return Status();
+}
+
 Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (IsDrafter(*files.layout().spec)) {
     return UnsupportedError(fmt::format("{}: a model of type {} drafts for another one and cannot run alone",
@@ -96,6 +118,7 @@ Status CheckOptions(const ModelFilesImpl& files, const EngineOptions& options) {
   if (!options.reuse_prefixes && (options.prefix_tokens > 0 || !options.prefix_file.empty())) {
     return InvalidArgumentError("room or a file for prefixes makes sense only where they are used again");
   }
+  RETURN_IF_ERROR(CheckKvOptions(files, options));
   const double share = options.expert_cache_fraction.value_or(0);
   if (!(share >= 0 && share <= 1)) {
     return InvalidArgumentError(fmt::format("--expert-cache-frac must be from 0 to 1, found {}", share));
@@ -143,10 +166,9 @@ Result<std::unique_ptr<DraftModelPlan>> MakeDraftModelPlan(std::unique_ptr<Model
   const int32_t slots = options.max_sequences;
   plan.max_rows = std::max(kDraftChunk, slots * std::max(shape.paths(), 2));
   plan.kv_shapes = Model::KvShapes(layout.hparams);
-  plan.kv_type = FloatType::kF16;
-  plan.kv_positions = ModelDrafter::PlanPositions(draft->context, slots, shape.paths(), shape.depth());
+  plan.kv_room.positions = ModelDrafter::PlanPositions(draft->context, slots, shape.paths(), shape.depth());
   plan.memory = MakeResidentPlan(
-      layout, plan.index, KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions),
+      layout, plan.index, KvPool::PlanBytes(plan.kv_shapes, plan.kv_room),
       ModelScratchBytes(layout, plan, options.numerics) +
           ModelDrafter::PlanBytes(plan.kv_shapes, draft->context, slots, shape.paths(), layout.hparams.vocab_size));
   return draft;
@@ -174,6 +196,14 @@ Status PlanDraftModel(const ModelFilesImpl& files, const EngineOptions& options,
 
 }  // namespace
 
+KvFormat KvFormatOf(const EngineOptions& options) {
+  KvFormat format{.type = KvFloatType(options.kv)};
+  if (options.kv_bits == 0) return format;
+  format.bits = static_cast<uint8_t>(options.kv_bits);
+  format.group_size = static_cast<uint8_t>(options.kv_group_size);
+  return format;
+}
+
 Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptions& options) {
   RETURN_IF_ERROR(CheckOptions(files, options));
   const ModelLayout& layout = files.layout();
@@ -181,8 +211,7 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   ASSIGN_OR_RETURN(plan.draft_shape, DraftShape(options.drafter));
   plan.index = PieceIndex::Build(layout, files.checkpoint().tensors);
   plan.threads = options.threads > 0 ? options.threads : std::min(DefaultThreads(), kMaxThreads);
-  plan.kv_shapes = Model::KvShapes(layout.hparams);
-  plan.kv_type = KvFloatType(options.kv);
+  plan.kv_shapes = Model::KvShapes(layout.hparams, KvFormatOf(options));
   plan.kv_tokens = options.kv_tokens > 0 ? std::min(options.kv_tokens,
                                                     AlignUp(options.context, kKvBlockPositions) * options.max_sequences)
                                          : AlignUp(options.context, kKvBlockPositions) * options.max_sequences;
@@ -197,8 +226,13 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
       std::max(std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences),
                std::min<int64_t>(SequenceGroup::PlanRows(needs),
                                  std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
-  plan.kv_positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + SequenceGroup::PlanTreePositions(needs) +
-                      AlignUp(options.prefix_tokens, kKvBlockPositions);
+  const int64_t beside = SequenceGroup::PlanTreePositions(needs) + AlignUp(options.prefix_tokens, kKvBlockPositions);
+  // With prefixes that are used again, windows of as many sequences that have ended.
+  plan.kv_room = {.positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + beside,
+                  .beside = beside,
+                  .sequences = options.max_sequences * (options.reuse_prefixes ? 2 : 1),
+                  .pass_rows = plan.max_rows,
+                  .take_back = std::max<int64_t>(kKvBlockPositions, plan.draft_shape.depth())};
   if (options.drafter.ngram) {
     // Goes before the others, and needs nothing.
   } else if (!options.drafter.eagle_dir.empty()) {
@@ -215,15 +249,15 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.budget_bytes = options.budget_bytes;
   request.memory_bytes = options.memory_bytes;
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
-  request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions,
+  request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_room,
                                                options.kv_budget_bytes.value_or(std::numeric_limits<int64_t>::max()));
   request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
   if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
   if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
   if (options.reuse_prefixes) {
     // As many blocks as the pool has, those in its file included.
-    const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions);
-    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_type, plan.kv_positions, all);
+    const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_room);
+    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_room.positions, all);
   }
   ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
   return plan;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "decode/draft.h"
-
 #include "engine/hidden_draft.h"
 #include "engine/model_files.h"
 #include "kv/kv_cache.h"
@@ -22,10 +21,9 @@ namespace nunspark {
 struct ModelPlan {
   PieceIndex index;
   int threads = 1;
-  int32_t max_rows = 1;                 // of one pass
-  int64_t kv_positions = 0;             // of all sequences, each in blocks of its own
+  int32_t max_rows = 1;  // of one pass
+  KvRoom kv_room;
   std::vector<KvLayerShape> kv_shapes;  // [layers]
-  FloatType kv_type = FloatType::kF16;
   MemoryPlan memory;
 };
 
@@ -43,6 +41,9 @@ struct EnginePlan : ModelPlan {
   std::unique_ptr<HiddenDraftPlan> hidden_draft;
   int64_t kv_tokens = 0;  // of all sequences together
 };
+
+// How keys and values of layers without a window are stored.
+KvFormat KvFormatOf(const EngineOptions& options);
 
 // Opens what drafts, too. Errors: kInvalidArgument for options out of range, and for a draft model that cannot draft
 // for this one; ModelFiles::Open's; MakeMemoryPlan's.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/kernels.h"
+#include "kernels/test_kv.h"
 #include "kernels/test_matrices.h"
 
 namespace nunspark {
@@ -25,56 +26,59 @@ struct Shape {
 constexpr Shape kPlain64{.key_dim = 64, .value_dim = 64};
 constexpr Shape kLatent{.key_dim = 576, .value_dim = 512, .latent = true};
 
-// Keys and values of `positions` positions in exact-size blocks at odd addresses. Positions outside [0, positions) of
-// the last block are filled with NaN, so that reading them shows.
+constexpr KvFormat kF32{.type = FloatType::kF32}, kF16{};
+constexpr KvFormat kCodes8{.bits = 8, .group_size = 64}, kCodes4{.bits = 4, .group_size = 32};
+
+// Keys and values of `positions` positions in exact-size blocks at odd addresses. Bytes that nothing is stored in are
+// 0xff, so that reading floats, or scales, of other positions shows as NaN.
 class RandomKv {
  public:
-  RandomKv(FloatType type, int kv_heads, Shape shape, int64_t positions, uint32_t seed)
+  RandomKv(const KvFormat& format, int kv_heads, Shape shape, int64_t positions, uint32_t seed)
       : keys_{.dim = shape.key_dim}, values_{.dim = shape.value_dim}, latent_(shape.latent) {
-    Fill(keys_, type, kv_heads, positions, seed);
-    if (!shape.latent) Fill(values_, type, kv_heads, positions, seed + 1000);
+    Fill(keys_, format, KvSide::kKeys, kv_heads, positions, seed);
+    if (!shape.latent) Fill(values_, format, KvSide::kValues, kv_heads, positions, seed + 1000);
     const Side& values = shape.latent ? keys_ : values_;
-    view_ = {.type = type,
+    view_ = {.format = format,
              .kv_heads = kv_heads,
              .key_dim = shape.key_dim,
              .value_dim = shape.value_dim,
-             .value_stride = values.dim,
+             .value_width = values.dim,
              .key_blocks = keys_.blocks.data(),
              .value_blocks = values.blocks.data()};
   }
 
   const KvView& view() const { return view_; }
-  double key(int head, int64_t position, int d) const { return At(keys_, head, position, d); }
-  double value(int head, int64_t position, int d) const { return At(latent_ ? keys_ : values_, head, position, d); }
+  float key(int head, int64_t position, int d) const { return At(keys_, KvSide::kKeys, head, position, d); }
+  float value(int head, int64_t position, int d) const {
+    return At(latent_ ? keys_ : values_, KvSide::kValues, head, position, d);
+  }
 
  private:
   struct Side {
     int dim;
-    std::vector<std::vector<float>> floats = {};
     std::vector<std::vector<uint8_t>> bytes = {};
     std::vector<const uint8_t*> blocks = {};
   };
 
-  static void Fill(Side& side, FloatType type, int kv_heads, int64_t positions, uint32_t seed) {
-    const int64_t block_floats = int64_t{kv_heads} * kKvBlockPositions * side.dim;
+  static void Fill(Side& side, const KvFormat& format, KvSide which, int kv_heads, int64_t positions, uint32_t seed) {
+    const int64_t head_bytes = KvHeadBytes(format, side.dim);
     for (int64_t first = 0; first < positions; first += kKvBlockPositions) {
-      std::vector<float> floats = RandomFloats(block_floats, seed++);
-      for (int64_t i = 0; i < block_floats; ++i) {
-        if (first + i / side.dim % kKvBlockPositions >= positions) floats[static_cast<size_t>(i)] = std::nanf("");
+      std::vector<uint8_t>& block = side.bytes.emplace_back(static_cast<size_t>(1 + kv_heads * head_bytes), 0xff);
+      const std::vector<float> floats = RandomFloats(int64_t{kv_heads} * kKvBlockPositions * side.dim, seed++);
+      for (int64_t row = 0; row < kv_heads * kKvBlockPositions; ++row) {
+        const int64_t head = row / kKvBlockPositions, t = row % kKvBlockPositions;
+        if (first + t >= positions) continue;
+        FindKernels("scalar")->store_kv(floats.data() + row * side.dim, side.dim, format, which, static_cast<int>(t),
+                                        block.data() + 1 + head * head_bytes);
       }
-      side.bytes.emplace_back(1);
-      AppendFloats(floats, type, side.bytes.back());
-      side.floats.push_back(std::move(floats));
     }
     for (const auto& block : side.bytes) side.blocks.push_back(block.data() + 1);
   }
 
-  double At(const Side& side, int head, int64_t position, int d) const {
-    const int64_t within = (head * int64_t{kKvBlockPositions} + position % kKvBlockPositions) * side.dim + d;
-    const float x = side.floats[static_cast<size_t>(position / kKvBlockPositions)][static_cast<size_t>(within)];
-    if (view_.type == FloatType::kF16) return F16ToFloat(FloatToF16(x));
-    if (view_.type == FloatType::kBF16) return Bf16ToFloat(FloatToBf16(x));
-    return x;
+  float At(const Side& side, KvSide which, int head, int64_t position, int d) const {
+    const uint8_t* const block = side.blocks[static_cast<size_t>(position / kKvBlockPositions)];
+    return StoredElement(view_.format, side.dim, which, block + head * KvHeadBytes(view_.format, side.dim),
+                         position % kKvBlockPositions, d);
   }
 
   Side keys_, values_;
@@ -117,7 +121,7 @@ std::vector<double> Exact(const RandomKv& kv, int kv_head, const std::vector<flo
     for (int64_t t = seen.begin; t < seen.end; ++t) {
       double score = 0;
       for (int d = 0; d < view.key_dim; ++d) {
-        score += q[static_cast<size_t>(h * view.key_dim + d)] * kv.key(kv_head, t, d);
+        score += double{q[static_cast<size_t>(h * view.key_dim + d)]} * kv.key(kv_head, t, d);
       }
       score *= params.scale;
       const double cap = params.softcap;
@@ -138,25 +142,29 @@ std::vector<double> Exact(const RandomKv& kv, int kv_head, const std::vector<flo
   return out;
 }
 
-void ExpectClose(const std::vector<float>& found, const std::vector<double>& exact, const std::string& what) {
+// Over codes, queries and weights are rounded to 16 bits.
+double Tolerance(const KvFormat& format) { return format.bits == 0 ? 5e-6 : 2e-3; }
+
+void ExpectClose(const std::vector<float>& found, const std::vector<double>& exact, double tolerance,
+                 const std::string& what) {
   ASSERT_EQ(found.size(), exact.size());
   double worst = 0;
   for (size_t i = 0; i < found.size(); ++i) {
     const double error = std::abs(found[i] - exact[i]);
     if (!(error <= worst)) worst = error;
   }
-  ASSERT_LE(worst, 5e-6) << what;
+  ASSERT_LE(worst, tolerance) << what;
 }
 
 std::string Describe(const KernelTable& table, const KvView& view, int q_heads, Span span) {
-  return std::string(table.name) + " " + std::string(FloatName(view.type)) + " keys " + std::to_string(view.key_dim) +
+  return std::string(table.name) + " " + KvFormatName(view.format) + " keys " + std::to_string(view.key_dim) +
          " values " + std::to_string(view.value_dim) + " heads " + std::to_string(q_heads) + " [" +
          std::to_string(span.begin) + ", " + std::to_string(span.end) + ")";
 }
 
 // Every table against scalar and double, over all spans, group sizes of query heads, and the ways to make weights.
-void CheckShape(Shape shape, FloatType type, std::initializer_list<int> heads) {
-  const RandomKv kv(type, 2, shape, 200, 3);
+void CheckShape(Shape shape, const KvFormat& format, std::initializer_list<int> heads) {
+  const RandomKv kv(format, 2, shape, 200, 3);
   const std::vector<float> sinks = {0.3f, -2.0f, 4.0f, -kInfinity, 0.0f, 1.0f, 20.0f, -50.0f};
   const AttendParams plain = ScaleOnly(kv);
   const AttendParams all[] = {plain,
@@ -168,7 +176,7 @@ void CheckShape(Shape shape, FloatType type, std::initializer_list<int> heads) {
     for (const Span& span : kSpans) {
       for (const AttendParams& params : all) {
         const std::vector<float> expected = Attend(*FindKernels("scalar"), kv, 1, q, q_heads, span, params);
-        ExpectClose(expected, Exact(kv, 1, q, q_heads, span, params),
+        ExpectClose(expected, Exact(kv, 1, q, q_heads, span, params), Tolerance(format),
                     Describe(*FindKernels("scalar"), kv.view(), q_heads, span));
         for (const KernelTable* table : AvailableKernels()) {
           ASSERT_TRUE(SameBits(Attend(*table, kv, 1, q, q_heads, span, params), expected))
@@ -181,37 +189,40 @@ void CheckShape(Shape shape, FloatType type, std::initializer_list<int> heads) {
 }
 
 TEST(Attention, EveryTableEqualsScalarAndDouble) {
-  for (FloatType type : kAllFloatTypes) {
-    for (int dim : {16, 20, 64}) CheckShape({.key_dim = dim, .value_dim = dim}, type, {1, 2, 3, 4, 7, 8});
-    CheckShape({.key_dim = 128, .value_dim = 128}, type, {4});
+  for (const KvFormat& format : AllKvFormats()) {
+    for (int dim : {16, 20, 64}) CheckShape({.key_dim = dim, .value_dim = dim}, format, {1, 2, 3, 4, 7, 8});
+    CheckShape({.key_dim = 128, .value_dim = 128}, format, {4});
   }
 }
 
 TEST(Attention, DimensionsNeedNotBeMultiplesOfAnything) {
   for (int dim : {1, 3, 15, 17, 33, 80, 127}) {
-    CheckShape({.key_dim = dim, .value_dim = dim}, FloatType::kF16, {1, 4});
-    CheckShape({.key_dim = dim, .value_dim = dim}, FloatType::kF32, {2});
+    CheckShape({.key_dim = dim, .value_dim = dim}, kF16, {1, 4});
+    CheckShape({.key_dim = dim, .value_dim = dim}, kF32, {2});
+    CheckShape({.key_dim = dim, .value_dim = dim}, kCodes8, {1, 4});
+    CheckShape({.key_dim = dim, .value_dim = dim}, kCodes4, {1, 2, 4});
   }
-  CheckShape({.key_dim = 256, .value_dim = 256}, FloatType::kF16, {8});
+  CheckShape({.key_dim = 256, .value_dim = 256}, kF16, {8});
+  CheckShape({.key_dim = 256, .value_dim = 256}, kCodes4, {1, 8});
 }
 
 TEST(Attention, KeysAndValuesMayDifferInWidth) {
-  CheckShape({.key_dim = 192, .value_dim = 128}, FloatType::kBF16, {1, 4});
-  CheckShape({.key_dim = 24, .value_dim = 40}, FloatType::kF32, {3});
-  CheckShape({.key_dim = 21, .value_dim = 5}, FloatType::kF16, {7});
+  CheckShape({.key_dim = 192, .value_dim = 128}, {.type = FloatType::kBF16}, {1, 4});
+  for (const KvFormat& format : {kF32, kCodes8, kCodes4}) CheckShape({.key_dim = 24, .value_dim = 40}, format, {3});
+  for (const KvFormat& format : {kF16, kCodes8, kCodes4}) CheckShape({.key_dim = 21, .value_dim = 5}, format, {7});
 }
 
 TEST(Attention, ValuesMayBeTheFirstPartOfTheKeys) {
-  for (FloatType type : kAllFloatTypes) {
-    CheckShape(kLatent, type, {1, 6});
-    CheckShape({.key_dim = 40, .value_dim = 33, .latent = true}, type, {5});
+  for (const FloatType type : kAllFloatTypes) {
+    CheckShape(kLatent, {.type = type}, {1, 6});
+    CheckShape({.key_dim = 40, .value_dim = 33, .latent = true}, {.type = type}, {5});
   }
-  CheckShape({.key_dim = 64, .value_dim = 64, .latent = true}, FloatType::kF16, {2});
+  CheckShape({.key_dim = 64, .value_dim = 64, .latent = true}, kF16, {2});
 }
 
 // The same numbers once as a latent and once as keys and values of their own.
 TEST(Attention, ALatentEqualsSeparateKeysAndValues) {
-  const RandomKv latent(FloatType::kF16, 1, kLatent, 150, 3);
+  const RandomKv latent(kF16, 1, kLatent, 150, 3);
   std::vector<std::vector<uint8_t>> values;
   std::vector<const uint8_t*> blocks;
   for (int64_t b = 0; b < 3; ++b) {
@@ -223,7 +234,7 @@ TEST(Attention, ALatentEqualsSeparateKeysAndValues) {
     blocks.push_back(values.back().data());
   }
   KvView separate = latent.view();
-  separate.value_stride = separate.value_dim;
+  separate.value_width = separate.value_dim;
   separate.value_blocks = blocks.data();
   const std::vector<float> q = RandomFloats(3 * kLatent.key_dim, 11);
   for (const KernelTable* table : AvailableKernels()) {
@@ -235,9 +246,11 @@ TEST(Attention, ALatentEqualsSeparateKeysAndValues) {
 }
 
 TEST(Attention, AHeadDoesNotDependOnTheHeadsBesideIt) {
-  for (const Shape& shape : {Shape{.key_dim = 32, .value_dim = 32}, kLatent}) {
+  constexpr Shape kNarrow{.key_dim = 32, .value_dim = 32};
+  for (const auto& [shape, format] : {std::pair(kNarrow, kF16), std::pair(kLatent, kF16), std::pair(kNarrow, kCodes8),
+                                      std::pair(kPlain64, kCodes4)}) {
     constexpr int kHeads = 7;
-    const RandomKv kv(FloatType::kF16, 1, shape, 150, 3);
+    const RandomKv kv(format, 1, shape, 150, 3);
     const std::vector<float> q = RandomFloats(kHeads * shape.key_dim, 11), sinks = RandomFloats(kHeads, 12, 2.0f);
     for (const KernelTable* table : AvailableKernels()) {
       AttendParams params = ScaleOnly(kv);
@@ -261,22 +274,24 @@ TEST(Attention, AHeadDoesNotDependOnTheHeadsBesideIt) {
 
 TEST(Attention, DependsOnlyOnThePositionsItSees) {
   const std::vector<float> q = RandomFloats(64, 11);
-  // The same first 100 positions, once followed by others and once by NaN.
-  const RandomKv longer(FloatType::kBF16, 1, kPlain64, 128, 3), shorter(FloatType::kBF16, 1, kPlain64, 100, 3);
-  for (const KernelTable* table : AvailableKernels()) {
-    AttendParams params = ScaleOnly(longer);
-    for (float softcap : {0.0f, 20.0f}) {
-      params.softcap = softcap;
-      const std::vector<float> a = Attend(*table, longer, 0, q, 1, {10, 100}, params);
-      const std::vector<float> b = Attend(*table, shorter, 0, q, 1, {10, 100}, params);
-      ASSERT_TRUE(SameBits(a, b)) << table->name;
-      ASSERT_FALSE(std::isnan(b[0]));
+  for (const KvFormat& format : AllKvFormats()) {
+    // The same first 100 positions, once followed by others and once by NaN.
+    const RandomKv longer(format, 1, kPlain64, 128, 3), shorter(format, 1, kPlain64, 100, 3);
+    for (const KernelTable* table : AvailableKernels()) {
+      AttendParams params = ScaleOnly(longer);
+      for (float softcap : {0.0f, 20.0f}) {
+        params.softcap = softcap;
+        const std::vector<float> a = Attend(*table, longer, 0, q, 1, {10, 100}, params);
+        const std::vector<float> b = Attend(*table, shorter, 0, q, 1, {10, 100}, params);
+        ASSERT_TRUE(SameBits(a, b)) << table->name << " " << KvFormatName(format);
+        ASSERT_FALSE(std::isnan(b[0]));
+      }
     }
   }
 }
 
 TEST(Attention, ASinkOfMinusInfinityIsNoSinkAndALargeOneTakesAllWeight) {
-  const RandomKv kv(FloatType::kF32, 1, kPlain64, 100, 3);
+  const RandomKv kv(kF32, 1, kPlain64, 100, 3);
   const std::vector<float> q = RandomFloats(64, 11);
   for (const KernelTable* table : AvailableKernels()) {
     const std::vector<float> none = Attend(*table, kv, 0, q, 1, {0, 100});
@@ -290,7 +305,7 @@ TEST(Attention, ASinkOfMinusInfinityIsNoSinkAndALargeOneTakesAllWeight) {
 }
 
 TEST(Attention, SurvivesScoresBeyondTheRangeOfTheExponential) {
-  const RandomKv kv(FloatType::kF32, 1, {.key_dim = 16, .value_dim = 16}, 130, 3);
+  const RandomKv kv(kF32, 1, {.key_dim = 16, .value_dim = 16}, 130, 3);
   const std::vector<float> q = RandomFloats(16, 11, 1e4f);
   const std::vector<float> expected = Attend(*FindKernels("scalar"), kv, 0, q, 1, {0, 130});
   for (float value : expected) ASSERT_TRUE(std::isfinite(value));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/align.h"
 #include "base/check.h"
@@ -84,8 +85,34 @@ int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
   return std::max({codes, few, internal::DecodedLayoutOf(w, rows).total}) + kToAlign;
 }
 
+int64_t KvGroups(const KvFormat& format, int dim) { return format.bits == 0 ? 0 : CeilDiv(dim, format.group_size); }
+
+int64_t KvCodeWidth(int dim) { return AlignUp(dim, 16); }
+
+int64_t KvHeadBytes(const KvFormat& format, int dim) {
+  if (format.bits == 0) return kKvBlockPositions * dim * FloatBytes(format.type);
+  constexpr int64_t kPairBytes = 4;
+  return kKvBlockPositions * (KvCodeWidth(dim) * format.bits / 8 + KvGroups(format, dim) * kPairBytes);
+}
+
+void CopyKvRows(const KvFormat& format, int dim, const uint8_t* from, int rows, uint8_t* to) {
+  const int64_t floats = rows * dim * FloatBytes(format.type);
+  std::memcpy(to, from, static_cast<size_t>(format.bits == 0 ? floats : KvHeadBytes(format, dim)));
+}
+
+std::string KvFormatName(const KvFormat& format) {
+  if (format.bits == 0) return std::string(FloatName(format.type));
+  return fmt::format("kv{}-g{}", format.bits, format.group_size);
+}
+
 int64_t AttentionScratchFloats(int key_dim, int value_dim) {
-  return internal::kAttentionHeads * (AlignUp(key_dim, 16) + AlignUp(value_dim, 16) + kKvBlockPositions);
+  const int64_t key_width = AlignUp(key_dim, internal::kAttentionWidth);
+  const int64_t value_width = AlignUp(value_dim, internal::kAttentionWidth);
+  // A pair of scale and bias for every 32 elements of a block's rows.
+  const int64_t pairs = kKvBlockPositions * std::max(key_width, value_width) / 32 * 2;
+  constexpr int64_t kToAlign = 16;
+  // Queries, outputs, scores, and weights as integers of 16 bits.
+  return internal::kAttentionHeads * (key_width + value_width + kKvBlockPositions * 3 / 2) + pairs + kToAlign;
 }
 
 void TopK(const float* x, int64_t n, int k, int32_t* indices, float* values) {

@@ -23,17 +23,47 @@ namespace nunspark {
 // Positions a KV block holds; blocks are cut at absolute multiples of it.
 inline constexpr int kKvBlockPositions = 64;
 
-// Keys and values of one sequence in one layer, as the attention kernel reads them. Block b holds positions
-// [b * 64, (b + 1) * 64) of `type`: keys as [kv_heads, 64, key_dim]; the value of head h at position p of the block
-// starts (h * 64 + p) * value_stride elements into the value block and has value_dim elements. Values of their own have
-// value_stride == value_dim; where a value is the first part of its key (MLA's latent), both share their blocks and
-// value_stride == key_dim.
-struct KvView {
+// How the rows of a KV cache are stored: one row is the key, or the value, of one head at one position.
+//
+// Floats of `type`; or, given bits (8 or 4), codes without sign in groups of group_size elements, of which the last may
+// be shorter. Element d is fma(scale, code, bias) with its group's scale and bias, both float16: halves lose nothing,
+// because codes are chosen for the halves as stored, and reach as far as rows of f16 do.
+struct KvFormat {
   FloatType type = FloatType::kF16;
+  uint8_t bits = 0;
+  uint8_t group_size = 0;  // 32, 64 or 128
+
+  friend bool operator==(const KvFormat&, const KvFormat&) = default;
+};
+
+// Rows of one head in one block, `dim` elements each: 64 rows of floats. Or codes, in the order in which integer
+// products take them, and behind them for each group 64 scales and 64 biases, one of each row. An integer product adds
+// up four codes that lie together: of keys four elements of a row, [ceil(dim / 4), 64, 4]; of values an element of four
+// rows, [16, KvCodeWidth(dim), 4]. With 4 bits a byte's low half belongs to one such four and its high half to the
+// next: [ceil(dim / 8), 64, 4] and [8, KvCodeWidth(dim), 4].
+int64_t KvHeadBytes(const KvFormat& format, int dim);  // of one head's part of a block, a multiple of 64
+int64_t KvGroups(const KvFormat& format, int dim);     // 0 for floats
+int64_t KvCodeWidth(int dim);                          // a row's elements, with those that only fill it
+
+enum class KvSide : uint8_t { kKeys, kValues };
+
+// The first `rows` rows, at least, of a head's part of a block to another one.
+void CopyKvRows(const KvFormat& format, int dim, const uint8_t* from, int rows, uint8_t* to);
+
+// "f16", "kv8-g64".
+std::string KvFormatName(const KvFormat& format);
+
+// Keys and values of one sequence in one layer, as the attention kernel reads them. Block b holds positions
+// [b * 64, (b + 1) * 64): keys as one part of KvHeadBytes(format, key_dim) for each kv head, values as parts of
+// KvHeadBytes(format, value_width) whose rows begin with the value. Values of their own have value_width == value_dim;
+// where a value is the first part of its key (MLA's latent), both share their blocks, value_width == key_dim, and the
+// format is one of floats.
+struct KvView {
+  KvFormat format;
   int kv_heads = 0;
   int key_dim = 0;
   int value_dim = 0;
-  int value_stride = 0;
+  int value_width = 0;
   const uint8_t* const* key_blocks = nullptr;
   const uint8_t* const* value_blocks = nullptr;
 };
@@ -108,6 +138,10 @@ struct KernelTable {
   void (*attend)(const float* q, int q_heads, const KvView& kv, int kv_head, int64_t begin, int64_t end,
                  const AttendParams& params, float* out, float* scratch);
 
+  // Stores a row of dim floats as row `at` of a head's part of a block. A row is rounded by itself, so it does not
+  // matter when and beside which others it is stored. A group with NaN or infinity becomes NaN.
+  void (*store_kv)(const float* x, int dim, const KvFormat& format, KvSide side, int at, uint8_t* head);
+
   // Float conversion with round-to-nearest-even (NaN stays NaN). dst/src any alignment.
   void (*store_floats)(const float* x, int64_t n, FloatType type, uint8_t* dst);
   void (*load_floats)(const uint8_t* src, FloatType type, int64_t n, float* x);
@@ -118,7 +152,7 @@ struct KernelTable {
 
 // Enough for matmul and, where there are codes, for matmul_codes.
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows);
-int64_t AttentionScratchFloats(int key_dim, int value_dim);
+int64_t AttentionScratchFloats(int key_dim, int value_dim);  // of any KvFormat
 
 // The k largest of x in descending order (ties: lower index first), as softmax-then-top-k routers need it.
 // indices and values have room for k. 1 <= k <= n.

@@ -7,6 +7,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/align.h"
 #include "base/half.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
@@ -67,7 +68,9 @@ namespace {
 #include "kernels/lanes_hwy.inc"
 #include "kernels/lanes16.inc"
 #include "kernels/vector_ops.inc"
+#include "kernels/kv_rows.inc"
 #include "kernels/attention.inc"
+#include "kernels/attention_codes.inc"
 #include "kernels/matmul_blocks.inc"
 #include "kernels/matmul_decode.inc"
 #include "kernels/matmul_tiles.inc"

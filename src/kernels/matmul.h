@@ -52,6 +52,9 @@ inline constexpr int kOutBlock = 4;
 // Query heads attended together (attention.inc).
 inline constexpr int kAttentionHeads = 4;
 
+// Its queries and outputs are padded to multiples of this.
+inline constexpr int64_t kAttentionWidth = 32;
+
 // Where a call keeps what in its scratch, in floats.
 struct MatMulLayout {
   int64_t x_row;       // floats between packed rows of x

@@ -126,17 +126,49 @@ TEST(RecordedBits, Attention) {
     for (auto& block : blocks) AppendFloats(numbers.Floats(kKvBlockPositions * kDim, 2.0f), FloatType::kF16, block);
     const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
     const uint8_t* values[] = {blocks[2].data(), blocks[3].data()};
-    const KvView kv{.type = FloatType::kF16,
+    const KvView kv{.format = {.type = FloatType::kF16},
                     .kv_heads = 1,
                     .key_dim = kDim,
                     .value_dim = kDim,
-                    .value_stride = kDim,
+                    .value_width = kDim,
                     .key_blocks = keys,
                     .value_blocks = values};
     const std::vector<float> q = numbers.Floats(kHeads * kDim, 2.0f);
     std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim, kDim)));
     table.attend(q.data(), kHeads, kv, 0, 3, 117, {.scale = 0.14f}, out.data(), scratch.data());
     return out;
+  });
+}
+
+TEST(RecordedBits, AttentionOverCodes) {
+  ExpectBits(3251496140903822408u, [](const KernelTable& table) {
+    constexpr int kDim = 80, kHeads = 3;
+    Numbers numbers;
+    std::vector<float> all;
+    for (const KvFormat& format : {KvFormat{.bits = 8, .group_size = 64}, KvFormat{.bits = 4, .group_size = 32}}) {
+      std::vector<uint8_t> blocks[4];
+      for (int b = 0; b < 4; ++b) {
+        blocks[b].resize(static_cast<size_t>(KvHeadBytes(format, kDim)));
+        const KvSide side = b < 2 ? KvSide::kKeys : KvSide::kValues;
+        for (int t = 0; t < kKvBlockPositions; ++t) {
+          table.store_kv(numbers.Floats(kDim, 2.0f).data(), kDim, format, side, t, blocks[b].data());
+        }
+      }
+      const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
+      const uint8_t* values[] = {blocks[2].data(), blocks[3].data()};
+      const KvView kv{.format = format,
+                      .kv_heads = 1,
+                      .key_dim = kDim,
+                      .value_dim = kDim,
+                      .value_width = kDim,
+                      .key_blocks = keys,
+                      .value_blocks = values};
+      const std::vector<float> q = numbers.Floats(kHeads * kDim, 2.0f);
+      std::vector<float> out(q.size()), scratch(static_cast<size_t>(AttentionScratchFloats(kDim, kDim)));
+      table.attend(q.data(), kHeads, kv, 0, 3, 117, {.scale = 0.14f}, out.data(), scratch.data());
+      all.insert(all.end(), out.begin(), out.end());
+    }
+    return all;
   });
 }
 
@@ -182,11 +214,11 @@ TEST(RecordedBits, AttentionToALatentWithSinksAndSoftcap) {
     std::vector<uint8_t> blocks[2];
     for (auto& block : blocks) AppendFloats(numbers.Floats(kKvBlockPositions * kKeyDim, 2.0f), FloatType::kBF16, block);
     const uint8_t* keys[] = {blocks[0].data(), blocks[1].data()};
-    const KvView kv{.type = FloatType::kBF16,
+    const KvView kv{.format = {.type = FloatType::kBF16},
                     .kv_heads = 1,
                     .key_dim = kKeyDim,
                     .value_dim = kValueDim,
-                    .value_stride = kKeyDim,
+                    .value_width = kKeyDim,
                     .key_blocks = keys,
                     .value_blocks = keys};
     const std::vector<float> q = numbers.Floats(kHeads * kKeyDim, 2.0f), sinks = numbers.Floats(kHeads, 4.0f);

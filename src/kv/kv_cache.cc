@@ -12,88 +12,100 @@
 namespace nunspark {
 namespace {
 
-int64_t KeyBytes(const KvLayerShape& layer, FloatType type) {
-  return int64_t{layer.kv_heads} * kKvBlockPositions * layer.key_dim * FloatBytes(type);
-}
+// Of a block.
+int64_t KeyBytes(const KvLayerShape& layer) { return layer.kv_heads * KvHeadBytes(layer.format, layer.key_dim); }
 
 // Of a block's values, in bytes from its keys.
-int64_t ValueOffset(const KvLayerShape& layer, FloatType type) {
-  return layer.values == KvValues::kPartOfKeys ? 0 : KeyBytes(layer, type);
-}
+int64_t ValueOffset(const KvLayerShape& layer) { return layer.values == KvValues::kPartOfKeys ? 0 : KeyBytes(layer); }
 
-int64_t BlockBytes(const KvLayerShape& layer, FloatType type) {
-  const int64_t value_dim = layer.values == KvValues::kPartOfKeys ? 0 : layer.value_dim;
-  const int64_t value_bytes = int64_t{layer.kv_heads} * kKvBlockPositions * value_dim * FloatBytes(type);
-  return AlignUp(KeyBytes(layer, type) + value_bytes, 64);
+int64_t BlockBytes(const KvLayerShape& layer) {
+  const int64_t value_bytes = layer.kv_heads * KvHeadBytes(layer.format, layer.value_dim);
+  return KeyBytes(layer) + (layer.values == KvValues::kPartOfKeys ? 0 : value_bytes);
 }
 
 // Of a block that comes and goes, in memory and in the file.
-int64_t SpillPitch(const KvLayerShape& layer, FloatType type) { return AlignUp(BlockBytes(layer, type), kIoAlignment); }
+int64_t SpillPitch(const KvLayerShape& layer) { return AlignUp(BlockBytes(layer), kIoAlignment); }
 
 int64_t BlocksOf(int64_t positions) { return (positions + kKvBlockPositions - 1) / kKvBlockPositions; }
 
-}  // namespace
-
-int64_t KvPool::PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions) {
-  int64_t bytes = 0;  // of one block of every layer
-  for (const KvLayerShape& layer : layers) bytes += BlockBytes(layer, type);
-  return bytes * BlocksOf(positions);
+// Between passes a sequence holds what a query after take_back fewer positions sees, from anywhere in a block to
+// anywhere in another; in a pass, whole blocks for its new rows.
+int64_t BlocksFor(const KvLayerShape& layer, const KvRoom& room) {
+  const int64_t all = BlocksOf(room.positions);
+  if (layer.window == 0 || room.sequences == 0) return all;
+  const int64_t kept = (layer.window + room.take_back - 2) / kKvBlockPositions + 2;
+  const int64_t added = (room.pass_rows + room.sequences * (kKvBlockPositions - 1)) / kKvBlockPositions;
+  return std::min(all, room.sequences * kept + added + BlocksOf(room.beside));
 }
 
-int64_t KvPool::PlanResidentBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
-                                  int64_t budget_bytes) {
-  const int64_t all = PlanBytes(layers, type, positions);
+}  // namespace
+
+int64_t KvPool::PlanBytes(std::span<const KvLayerShape> layers, const KvRoom& room) {
+  int64_t bytes = 0;
+  for (const KvLayerShape& layer : layers) bytes += BlockBytes(layer) * BlocksFor(layer, room);
+  return bytes;
+}
+
+int64_t KvPool::PlanResidentBytes(std::span<const KvLayerShape> layers, const KvRoom& room, int64_t budget_bytes) {
+  const int64_t all = PlanBytes(layers, room);
   if (budget_bytes >= all) return all;
   int64_t largest = 0;
   for (const KvLayerShape& layer : layers) {
     // Beginning a fork needs two blocks, however few there are.
-    largest = std::max(largest, SpillPitch(layer, type) * std::max<int64_t>(BlocksOf(positions), 2));
+    largest = std::max(largest, SpillPitch(layer) * std::max<int64_t>(BlocksFor(layer, room), 2));
   }
   return std::max(budget_bytes, largest);
 }
 
-Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions,
+Result<std::unique_ptr<KvPool>> KvPool::Create(std::vector<KvLayerShape> layers, const KvRoom& room,
                                                KvSpillOptions spill) {
-  std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), type));
-  pool->blocks_ = BlocksOf(positions);
-  for (const KvLayerShape& layer : pool->layers_) pool->block_bytes_.push_back(BlockBytes(layer, type));
-  for (size_t i = 0; i < pool->layers_.size(); ++i) {
+  std::unique_ptr<KvPool> pool(new KvPool(std::move(layers), room));
+  pool->blocks_ = BlocksOf(room.positions);
+  for (const KvLayerShape& layer : pool->layers_) {
+    pool->block_bytes_.push_back(BlockBytes(layer));
+    pool->layer_blocks_.push_back(BlocksFor(layer, room));
     std::vector<int32_t>& free = pool->free_.emplace_back();
-    for (int64_t block = pool->blocks_ - 1; block >= 0; --block) free.push_back(static_cast<int32_t>(block));
+    for (int64_t block = pool->layer_blocks_.back() - 1; block >= 0; --block) {
+      free.push_back(static_cast<int32_t>(block));
+    }
   }
   pool->holders_.assign(pool->layers_.size() * static_cast<size_t>(pool->blocks_), 0);
-  const bool spills = spill.budget_bytes < PlanBytes(pool->layers_, type, positions);
+  const bool spills = spill.budget_bytes < PlanBytes(pool->layers_, room);
   const int64_t bytes = spills ? pool->PlaceLayerByLayer() : pool->PlaceSideBySide();
-  ASSIGN_OR_RETURN(pool->memory_, MappedMemory::Create(bytes, fmt::format("the KV cache of {} positions", positions),
-                                                       "use a shorter context",
-                                                       spills ? MappedMemory::Use::kParts : MappedMemory::Use::kAll));
+  ASSIGN_OR_RETURN(
+      pool->memory_,
+      MappedMemory::Create(bytes, fmt::format("the KV cache of {} positions", room.positions), "use a shorter context",
+                           spills ? MappedMemory::Use::kParts : MappedMemory::Use::kAll));
   if (spills) {
     ASSIGN_OR_RETURN(pool->spill_,
-                     KvSpill::Create(pool->memory_, pool->first_, pool->pitch_,
-                                     std::vector<int64_t>(pool->layers_.size(), pool->blocks_), std::move(spill)));
+                     KvSpill::Create(pool->memory_, pool->first_, pool->pitch_, pool->layer_blocks_, std::move(spill)));
   }
   return pool;
 }
 
-// The first blocks of all layers, then the second ones; the lowest addresses are handed out first. So memory is touched
-// only as far as it is used. Returns the bytes of all.
+// The first blocks of all layers that have as many as there can be, then the second ones; the lowest addresses are
+// handed out first. So memory is touched only as far as it is used. The other layers, which soon use all they have, lie
+// behind. Returns the bytes of all.
 int64_t KvPool::PlaceSideBySide() {
-  int64_t bytes = 0;  // of one block of every layer
-  for (const int64_t block_bytes : block_bytes_) {
-    first_.push_back(bytes);
-    bytes += block_bytes;
+  int64_t row = 0;  // bytes of one block of every such layer
+  for (size_t i = 0; i < layers_.size(); ++i) row += layer_blocks_[i] == blocks_ ? block_bytes_[i] : 0;
+  int64_t first = 0, end = row * blocks_;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const bool apart = layer_blocks_[i] < blocks_;
+    first_.push_back(apart ? end : first);
+    pitch_.push_back(apart ? block_bytes_[i] : row);
+    (apart ? end : first) += apart ? block_bytes_[i] * layer_blocks_[i] : block_bytes_[i];
   }
-  pitch_.assign(layers_.size(), bytes);
-  return bytes * blocks_;
+  return end;
 }
 
 // Neighbours in a layer are neighbours in memory and file, each of whole pages.
 int64_t KvPool::PlaceLayerByLayer() {
   int64_t bytes = 0;
-  for (const KvLayerShape& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
     first_.push_back(bytes);
-    pitch_.push_back(SpillPitch(layer, type_));
-    bytes += pitch_.back() * blocks_;
+    pitch_.push_back(SpillPitch(layers_[i]));
+    bytes += pitch_.back() * layer_blocks_[i];
   }
   return bytes;
 }
@@ -149,9 +161,7 @@ void KvPool::Release(size_t layer, int32_t block) {
   if (spill_ != nullptr) spill_->Released(layer, block);
 }
 
-uint8_t* KvPool::Values(size_t layer, int32_t block) const {
-  return Keys(layer, block) + ValueOffset(layers_[layer], type_);
-}
+uint8_t* KvPool::Values(size_t layer, int32_t block) const { return Keys(layer, block) + ValueOffset(layers_[layer]); }
 
 Status KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
   if (spill_ != nullptr) {
@@ -160,11 +170,11 @@ Status KvPool::Copy(size_t layer, int32_t from, int32_t to, int64_t positions) {
     spill_->Changed(layer, to);
   }
   const KvLayerShape& shape = layers_[layer];
-  const auto copy = [&](const uint8_t* source, uint8_t* target, int64_t dim) {
-    const int64_t position_bytes = dim * FloatBytes(type_);
-    for (int64_t head = 0; head < shape.kv_heads; ++head) {
-      const int64_t at = head * kKvBlockPositions * position_bytes;
-      std::memcpy(target + at, source + at, static_cast<size_t>(positions * position_bytes));
+  const auto copy = [&](const uint8_t* source, uint8_t* target, int dim) {
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      CopyKvRows(shape.format, dim, source, static_cast<int>(positions), target);
+      source += KvHeadBytes(shape.format, dim);
+      target += KvHeadBytes(shape.format, dim);
     }
   };
   copy(Keys(layer, from), Keys(layer, to), shape.key_dim);
@@ -219,6 +229,7 @@ Status KvSequence::Reserve(int64_t end) {
 
 Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
   CHECK(&pool_ == &other.pool_ && this != &other && length <= other.length_);
+  CHECK(length == 0 || length == other.length_ || length >= other.shortest());
   const size_t whole = static_cast<size_t>(length / kKvBlockPositions);
   length_ = 0;
   if (BlocksOf(length) > most_blocks_) {
@@ -237,6 +248,7 @@ Status KvSequence::ForkFrom(const KvSequence& other, int64_t length) {
       }
       Share(i, at, others[at]);
     }
+    layers_[i].given_back = std::min(other.layers_[i].given_back, whole);
     if (length % kKvBlockPositions == 0) continue;
     const int32_t own = TakeFor(i, whole);
     if (own == kNoKvBlock) {
@@ -261,6 +273,7 @@ Status KvSequence::AppendShared(std::span<const int32_t> blocks) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     CHECK(layers_[i].blocks.size() == at);
     Share(i, at, blocks[i]);
+    if (blocks[i] == kNoKvBlock && layers_[i].given_back == at) layers_[i].given_back = at + 1;
   }
   length_ += kKvBlockPositions;
   return Status();
@@ -311,6 +324,7 @@ void KvSequence::Shrink(size_t layer, size_t blocks) {
     held.keys.pop_back();
     held.values.pop_back();
   }
+  held.given_back = std::min(held.given_back, blocks);
 }
 
 Status KvSequence::Full(int64_t end) const {
@@ -327,31 +341,52 @@ void KvSequence::Store(int layer, int64_t position, const float* keys, const flo
   const int32_t block = layers_[i].blocks[static_cast<size_t>(position / kKvBlockPositions)];
   DCHECK(pool_.holders(i, block) == 1);
   if (pool_.spill_ != nullptr) pool_.spill_->Changed(i, block);
-  uint8_t* const key_base = pool_.Keys(i, block);
-  uint8_t* const value_base = pool_.Values(i, block);
-  for (int64_t head = 0; head < shape.kv_heads; ++head) {
-    const int64_t at = (head * kKvBlockPositions + position % kKvBlockPositions) * FloatBytes(pool_.type());
-    Kernels().store_floats(keys + head * shape.key_dim, shape.key_dim, pool_.type(), key_base + at * shape.key_dim);
-    if (values == nullptr) continue;
-    Kernels().store_floats(values + head * shape.value_dim, shape.value_dim, pool_.type(),
-                           value_base + at * shape.value_dim);
+  const int at = static_cast<int>(position % kKvBlockPositions);
+  const auto store = [&](const float* rows, int dim, KvSide side, uint8_t* head) {
+    for (int h = 0; h < shape.kv_heads; ++h, head += KvHeadBytes(shape.format, dim)) {
+      Kernels().store_kv(rows + h * dim, dim, shape.format, side, at, head);
+    }
+  };
+  store(keys, shape.key_dim, KvSide::kKeys, pool_.Keys(i, block));
+  if (values != nullptr) store(values, shape.value_dim, KvSide::kValues, pool_.Values(i, block));
+}
+
+void KvSequence::Commit(int64_t length) {
+  length_ = length;
+  if (pool_.room_.sequences == 0) return;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t window = pool_.layers()[i].window;
+    if (window == 0) continue;
+    const int64_t first_seen = std::max<int64_t>(length - pool_.room_.take_back + 1 - window, 0);
+    const size_t unseen = std::min(static_cast<size_t>(first_seen / kKvBlockPositions), layers_[i].blocks.size());
+    for (size_t& at = layers_[i].given_back; at < unseen; ++at) Drop(i, at);
   }
 }
 
-void KvSequence::Truncate(int64_t length) {
+int64_t KvSequence::shortest() const {
+  int64_t length = 0;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t first = static_cast<int64_t>(layers_[i].given_back) * kKvBlockPositions;
+    if (first > 0) length = std::max(length, first + pool_.layers()[i].window - 1);
+  }
+  return length;
+}
+
+int64_t KvSequence::Truncate(int64_t length) {
+  if (length < length_ && length < shortest()) length = 0;
   const size_t kept = static_cast<size_t>(BlocksOf(length));
   for (size_t i = 0; i < layers_.size(); ++i) Shrink(i, kept);
-  length_ = std::min(length_, length);
+  return length_ = std::min(length_, length);
 }
 
 KvView KvSequence::View(int layer) const {
   const KvLayerShape& shape = pool_.layers()[static_cast<size_t>(layer)];
   const LayerBlocks& blocks = layers_[static_cast<size_t>(layer)];
-  return {.type = pool_.type(),
+  return {.format = shape.format,
           .kv_heads = shape.kv_heads,
           .key_dim = shape.key_dim,
           .value_dim = shape.value_dim,
-          .value_stride = shape.values == KvValues::kPartOfKeys ? shape.key_dim : shape.value_dim,
+          .value_width = shape.values == KvValues::kPartOfKeys ? shape.key_dim : shape.value_dim,
           .key_blocks = blocks.keys.data(),
           .value_blocks = blocks.values.data()};
 }

@@ -3,7 +3,8 @@
 // A block holds keys and values of one layer for 64 absolute positions (kernels.h KvView has the layout). Keys are
 // stored after their norm and RoPE. Sequences with a common prefix share its blocks, which are counted; a block is
 // written only while one sequence holds it. Nothing is allocated while decoding: Reserve takes blocks from the pool's
-// free list. A pool and its sequences are used by one thread at a time.
+// free list. Of a layer with a window a sequence gives back the blocks that no later query sees. A pool and its
+// sequences are used by one thread at a time.
 #ifndef NUNSPARK_KV_KV_CACHE_H_
 #define NUNSPARK_KV_KV_CACHE_H_
 
@@ -28,32 +29,49 @@ struct KvLayerShape {
   int key_dim = 0;
   int value_dim = 0;  // at most key_dim for kPartOfKeys
   KvValues values = KvValues::kSeparate;
-  int64_t window = 0;  // positions that a query sees, its own included; 0 = all
+  int64_t window = 0;    // positions that a query sees, its own included; 0 = all
+  KvFormat format = {};  // floats for kPartOfKeys
 };
 
 inline constexpr int32_t kNoKvBlock = -1;
+
+// What a pool is to hold.
+struct KvRoom {
+  int64_t positions = 0;  // of all sequences together and what is beside them, each in blocks of its own
+  int64_t beside = 0;     // of these, those of forks and of whoever else holds blocks: they are had in every layer
+  // Of a layer with a window no more is had than so many sequences need at once, of which a pass may add pass_rows
+  // positions in all, and each of which may be truncated by take_back positions. 0: windows give nothing back.
+  int64_t sequences = 0;
+  int64_t pass_rows = 0;
+  int64_t take_back = 0;
+};
 
 class KvSequence;
 
 class KvPool {
  public:
-  // Room for `positions` positions (rounded up to blocks) in every layer, of which no more than the spill's budget is
-  // in memory (PlanResidentBytes), the rest in its file. Errors: kResourceExhausted when the system refuses the memory;
-  // those of creating the file.
-  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, FloatType type, int64_t positions,
+  // Positions are rounded up to blocks. No more than the spill's budget is in memory (PlanResidentBytes), the rest in
+  // its file. Errors: kResourceExhausted when the system refuses the memory; those of creating the file.
+  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, const KvRoom& room,
                                                 KvSpillOptions spill = {});
+  static Result<std::unique_ptr<KvPool>> Create(std::vector<KvLayerShape> layers, int64_t positions,
+                                                KvSpillOptions spill = {}) {
+    return Create(std::move(layers), KvRoom{.positions = positions}, std::move(spill));
+  }
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
   // Bytes that Create would map without a spill.
-  static int64_t PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions);
+  static int64_t PlanBytes(std::span<const KvLayerShape> layers, const KvRoom& room);
+  static int64_t PlanBytes(std::span<const KvLayerShape> layers, int64_t positions) {
+    return PlanBytes(layers, KvRoom{.positions = positions});
+  }
   // Bytes that are resident at most: all, or as many as the budget, but never less than the largest layer.
-  static int64_t PlanResidentBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
-                                   int64_t budget_bytes);
+  static int64_t PlanResidentBytes(std::span<const KvLayerShape> layers, const KvRoom& room, int64_t budget_bytes);
 
-  FloatType type() const { return type_; }
   const std::vector<KvLayerShape>& layers() const { return layers_; }
-  int64_t blocks() const { return blocks_; }  // of every layer
+  int64_t blocks() const { return blocks_; }  // of a layer without window; the others have no more
+  int64_t blocks(size_t layer) const { return layer_blocks_[layer]; }
   int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
   int64_t bytes() const { return memory_.bytes(); }
   int64_t used_bytes() const { return used_bytes_; }  // of blocks that have holders, each counted once
@@ -92,7 +110,7 @@ class KvPool {
 
  private:
   friend class KvSequence;
-  KvPool(std::vector<KvLayerShape> layers, FloatType type) : layers_(std::move(layers)), type_(type) {}
+  KvPool(std::vector<KvLayerShape> layers, const KvRoom& room) : layers_(std::move(layers)), room_(room) {}
 
   int64_t PlaceSideBySide();
   int64_t PlaceLayerByLayer();
@@ -105,14 +123,15 @@ class KvPool {
   }
 
   std::vector<KvLayerShape> layers_;
-  FloatType type_;
+  KvRoom room_;
   MappedMemory memory_;
+  std::vector<int64_t> layer_blocks_;       // [layers], at most blocks_
   std::vector<int64_t> first_;              // [layers], where block 0 begins
   std::vector<int64_t> pitch_;              // [layers], bytes from a block to the next one of its layer
   std::vector<int64_t> block_bytes_;        // [layers], keys and values
   std::vector<std::vector<int32_t>> free_;  // [layers]
   std::vector<int32_t> holders_;            // [layers * blocks]
-  int64_t blocks_ = 0;                      // of every layer
+  int64_t blocks_ = 0;
   int64_t used_bytes_ = 0;
   int64_t used_peak_bytes_ = 0;
   Reclaimer* reclaimer_ = nullptr;
@@ -145,7 +164,7 @@ class KvSequence {
 
   // Becomes the first `length` positions of `other`, which does not change; what this sequence held is given back.
   // Whole blocks are shared, the positions of the last one that is not whole are copied. REQUIRES: the same pool,
-  // length <= other.length(). Errors: as Reserve, and the sequence is empty.
+  // length 0 or from other.shortest() to other.length(). Errors: as Reserve, and the sequence is empty.
   Status ForkFrom(const KvSequence& other, int64_t length);
 
   // The next 64 positions are those of `blocks` [layers], which get one more holder; kNoKvBlock where no query from
@@ -166,11 +185,17 @@ class KvSequence {
   // values are part of the keys. REQUIRES: length() <= position < reserved end.
   void Store(int layer, int64_t position, const float* keys, const float* values);
 
-  // The forward pass finished positions up to `length`.
-  void Commit(int64_t length) { length_ = length; }
+  // The forward pass finished positions up to `length`. Blocks that no later query sees are given back, those that one
+  // would see after Truncate took KvRoom::take_back positions back excepted.
+  void Commit(int64_t length);
 
-  // Forgets positions >= length and returns their blocks.
-  void Truncate(int64_t length);
+  // The least length from which the sequence could go on: below it, a query would see positions that a window has given
+  // back. 0 when it could from any.
+  int64_t shortest() const;
+
+  // Forgets positions >= length and returns their blocks. Where the sequence could not go on from there it forgets all,
+  // and the caller has to compute it anew. Returns length().
+  int64_t Truncate(int64_t length);
 
   KvView View(int layer) const;
 
@@ -179,6 +204,7 @@ class KvSequence {
     std::vector<int32_t> blocks;       // of the pool; kNoKvBlock where no later query sees the positions
     std::vector<const uint8_t*> keys;  // same blocks, as the kernel wants them
     std::vector<const uint8_t*> values;
+    size_t given_back = 0;  // of the first blocks
   };
 
   void Put(size_t layer, size_t at, int32_t block);

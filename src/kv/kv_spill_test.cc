@@ -21,11 +21,12 @@ namespace {
 using testing::HasSubstr;
 
 // Growing layers, one with a window, a latent one, one whose blocks fill no whole page.
-const std::vector<KvLayerShape> kLayers = {{2, 16, 16},
-                                           {.kv_heads = 2, .key_dim = 16, .value_dim = 16, .window = 100},
-                                           {1, 24, 16, KvValues::kPartOfKeys},
-                                           {.kv_heads = 1, .key_dim = 7, .value_dim = 5},
-                                           {2, 16, 16}};
+const std::vector<KvLayerShape> kLayers = Stored({{2, 16, 16},
+                                                  {.kv_heads = 2, .key_dim = 16, .value_dim = 16, .window = 100},
+                                                  {1, 24, 16, KvValues::kPartOfKeys},
+                                                  {.kv_heads = 1, .key_dim = 7, .value_dim = 5},
+                                                  {2, 16, 16}},
+                                                 {.type = FloatType::kF32});
 
 struct Conversation {
   explicit Conversation(KvPool& pool) : kv(pool) {}
@@ -36,7 +37,7 @@ struct Conversation {
 class KvSpillTest : public testing::Test {
  protected:
   std::unique_ptr<KvPool> Pool(int64_t budget, int64_t blocks = 12, std::vector<KvLayerShape> layers = kLayers) {
-    auto pool = KvPool::Create(std::move(layers), FloatType::kF32, blocks * 64,
+    auto pool = KvPool::Create(std::move(layers), blocks * 64,
                                {.budget_bytes = budget,
                                 .folder = folder_.path(),
                                 .prefetch = prefetch_,
@@ -100,7 +101,7 @@ TEST_F(KvSpillTest, OneByteKeepsTheLayerInUseAndLosesNothing) {
 }
 
 TEST_F(KvSpillTest, ABudgetForAllSpillsNothing) {
-  auto pool = Pool(KvPool::PlanBytes(kLayers, FloatType::kF32, 12 * 64));
+  auto pool = Pool(KvPool::PlanBytes(kLayers, 12 * 64));
   Conversation one(*pool);
   EXPECT_FALSE(pool->BeginLayer(0));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Pass(*pool, {&one}, 100).ok());
@@ -136,7 +137,7 @@ TEST_F(KvSpillTest, BlocksStayWhereTheyAre) {
 // A cyclic scan: the layers that were used last are those whose turn is farthest away.
 TEST_F(KvSpillTest, TheMostRecentlyUsedLayerLeavesAndTheFirstOnesStay) {
   prefetch_ = false;
-  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16});
+  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16, KvValues::kSeparate, 0, {.type = FloatType::kF32}});
   auto pool = Pool(3 * 2 * 16384, 2, alike);  // three of six layers
   Conversation one(*pool);
   ASSERT_TRUE(Pass(*pool, {&one}, 128).ok());
@@ -160,7 +161,7 @@ TEST_F(KvSpillTest, MoreBudgetMeansFewerReloads) {
     prefetch_ = prefetch;
     int64_t before = std::numeric_limits<int64_t>::max();
     for (const int64_t share : {0, 2, 4, 6, 8, 10}) {
-      auto pool = Pool(KvPool::PlanBytes(kLayers, FloatType::kF32, 12 * 64) * share / 10 + (share == 0 ? 1 : 0));
+      auto pool = Pool(KvPool::PlanBytes(kLayers, 12 * 64) * share / 10 + (share == 0 ? 1 : 0));
       Conversation one(*pool);
       ASSERT_TRUE(Pass(*pool, {&one}, 11 * 64).ok());
       for (int i = 0; i < 10; ++i) ASSERT_TRUE(Pass(*pool, {&one}, 1).ok());
@@ -172,7 +173,7 @@ TEST_F(KvSpillTest, MoreBudgetMeansFewerReloads) {
 }
 
 TEST_F(KvSpillTest, ReadingAheadTurnsMissesIntoHits) {
-  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16});
+  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16, KvValues::kSeparate, 0, {.type = FloatType::kF32}});
   int64_t misses[2];
   for (const bool prefetch : {false, true}) {
     prefetch_ = prefetch;
@@ -191,7 +192,7 @@ TEST_F(KvSpillTest, ReadingAheadTurnsMissesIntoHits) {
 TEST_F(KvSpillTest, ALayerThatIsUsedAgainSoonStays) {
   prefetch_ = false;
   order_ = {0, 1, 2, 3, 2, 3, 2, 3, 2, 3};
-  const std::vector<KvLayerShape> alike(4, KvLayerShape{2, 16, 16});
+  const std::vector<KvLayerShape> alike(4, KvLayerShape{2, 16, 16, KvValues::kSeparate, 0, {.type = FloatType::kF32}});
   auto pool = Pool(2 * 2 * 16384, 2, alike);
   Conversation one(*pool);
   ASSERT_TRUE(one.kv.Reserve(128).ok());
@@ -223,7 +224,7 @@ TEST_F(KvSpillTest, TruncatedAndForkedSequencesGoOnFromTheFile) {
 
 TEST_F(KvSpillTest, BlocksOfIdleSequencesLeaveFirst) {
   prefetch_ = false;
-  const std::vector<KvLayerShape> alike(4, KvLayerShape{2, 16, 16});
+  const std::vector<KvLayerShape> alike(4, KvLayerShape{2, 16, 16, KvValues::kSeparate, 0, {.type = FloatType::kF32}});
   auto pool = Pool(4 * 3 * 16384, 8, alike);  // three blocks of every layer
   Conversation idle(*pool), one(*pool);
   ASSERT_TRUE(Pass(*pool, {&idle}, 64).ok());
@@ -285,7 +286,7 @@ TEST_F(KvSpillTest, AReadAheadThatFailsIsReadAgainWhenItIsNeeded) {
       plan.faults.push_back({.kind = Fault::Kind::kError, .request = request});
     return std::make_unique<FaultQueue>(std::move(queue), std::vector<std::string>{"spilled"}, plan);
   };
-  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16});
+  const std::vector<KvLayerShape> alike(6, KvLayerShape{2, 16, 16, KvValues::kSeparate, 0, {.type = FloatType::kF32}});
   auto pool = Pool(3 * 2 * 16384, 2, alike);
   Conversation one(*pool);
   ASSERT_TRUE(Pass(*pool, {&one}, 100).ok());
@@ -327,7 +328,7 @@ TEST_F(KvSpillTest, AFullDiskFailsThePassAndLosesNothing) {
 }
 
 TEST_F(KvSpillTest, AFolderThatIsNotThereIsNamed) {
-  const auto pool = KvPool::Create(kLayers, FloatType::kF32, 640, {.budget_bytes = 1, .folder = "/nowhere/at/all"});
+  const auto pool = KvPool::Create(kLayers, 640, {.budget_bytes = 1, .folder = "/nowhere/at/all"});
   ASSERT_FALSE(pool.ok());
   EXPECT_EQ(pool.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(pool.status().message(), HasSubstr("/nowhere/at/all"));
@@ -342,8 +343,8 @@ TEST_F(KvSpillTest, ItsFileHasNoName) {
 }
 
 TEST_F(KvSpillTest, PlansWhatBecomesResident) {
-  const int64_t all = KvPool::PlanBytes(kLayers, FloatType::kF32, 640);
-  const auto plan = [&](int64_t budget) { return KvPool::PlanResidentBytes(kLayers, FloatType::kF32, 640, budget); };
+  const int64_t all = KvPool::PlanBytes(kLayers, 640);
+  const auto plan = [&](int64_t budget) { return KvPool::PlanResidentBytes(kLayers, {.positions = 640}, budget); };
   EXPECT_EQ(plan(all), all);
   EXPECT_EQ(plan(std::numeric_limits<int64_t>::max()), all);
   EXPECT_EQ(plan(all - 1), all - 1);
@@ -370,7 +371,7 @@ TEST_F(KvSpillTest, RandomPassesKeepWhatWasStored) {
       };
     }
     constexpr int64_t kBlocks = 14;
-    const int64_t budget = 1 + below(KvPool::PlanBytes(kLayers, FloatType::kF32, kBlocks * 64) - 1);
+    const int64_t budget = 1 + below(KvPool::PlanBytes(kLayers, kBlocks * 64) - 1);
     auto pool = Pool(budget, kBlocks);
     std::vector<std::unique_ptr<Conversation>> all;
     for (int i = 0; i < 5; ++i) all.push_back(std::make_unique<Conversation>(*pool));
@@ -404,7 +405,7 @@ TEST_F(KvSpillTest, RandomPassesKeepWhatWasStored) {
       }
       ASSERT_FALSE(HasFatalFailure()) << seed << " " << step;
       ASSERT_LE(pool->stats().resident_peak_bytes,
-                KvPool::PlanResidentBytes(kLayers, FloatType::kF32, kBlocks * 64, budget));
+                KvPool::PlanResidentBytes(kLayers, {.positions = kBlocks * 64}, budget));
     }
   }
   EXPECT_GT(failed, 3);

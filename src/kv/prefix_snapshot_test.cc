@@ -20,9 +20,7 @@ class PrefixSnapshot : public testing::Test {
  protected:
   PrefixSnapshot() { layers_[1].window = 60; }
 
-  std::unique_ptr<KvPool> Pool(int64_t blocks) const {
-    return std::move(KvPool::Create(layers_, FloatType::kF32, blocks * 64)).value();
-  }
+  std::unique_ptr<KvPool> Pool(int64_t blocks) const { return std::move(KvPool::Create(layers_, blocks * 64)).value(); }
 
   static std::vector<int32_t> Tokens(std::initializer_list<int32_t> blocks) {
     std::vector<int32_t> tokens;

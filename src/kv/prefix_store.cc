@@ -30,12 +30,10 @@ size_t Buckets(int64_t nodes) { return std::bit_ceil(static_cast<size_t>(std::ma
 
 }  // namespace
 
-int64_t PrefixStore::PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
-                               int64_t budget_bytes) {
+int64_t PrefixStore::PlanBytes(std::span<const KvLayerShape> layers, int64_t positions, int64_t budget_bytes) {
   const int64_t blocks = (positions + kKvBlockPositions - 1) / kKvBlockPositions;
-  const int64_t nodes = MostNodes(layers, blocks, budget_bytes, [&](size_t i) {
-    return KvPool::PlanBytes(layers.subspan(i, 1), type, kKvBlockPositions);
-  });
+  const int64_t nodes = MostNodes(layers, blocks, budget_bytes,
+                                  [&](size_t i) { return KvPool::PlanBytes(layers.subspan(i, 1), kKvBlockPositions); });
   constexpr int64_t kNumber = sizeof(int32_t);
   const int64_t node_bytes =
       static_cast<int64_t>(sizeof(Node)) + kNumber * (kKvBlockPositions + std::ssize(layers) + 1);

@@ -41,8 +41,7 @@ class PrefixStore : public KvPool::Reclaimer {
   PrefixStore& operator=(const PrefixStore&) = delete;
 
   // Bytes of bookkeeping that a store for a pool of so many positions takes; its KV blocks are the pool's.
-  static int64_t PlanBytes(std::span<const KvLayerShape> layers, FloatType type, int64_t positions,
-                           int64_t budget_bytes);
+  static int64_t PlanBytes(std::span<const KvLayerShape> layers, int64_t positions, int64_t budget_bytes);
 
   // Makes `sequence` the longest stored prefix of `tokens` from which it can go on, and returns its length: a multiple
   // of 64, at most tokens.size() - 1, so that there is a token to feed, and at most what the sequence can hold. A

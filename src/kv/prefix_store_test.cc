@@ -51,7 +51,7 @@ void ExpectPrefix(const KvSequence& sequence, const Tokens& tokens) {
 }
 
 std::unique_ptr<KvPool> MakePool(int64_t blocks, std::vector<KvLayerShape> layers = kPair) {
-  auto pool = KvPool::Create(std::move(layers), FloatType::kF32, blocks * 64);
+  auto pool = KvPool::Create(std::move(layers), blocks * 64);
   EXPECT_TRUE(pool.ok());
   return std::move(pool).value();
 }
@@ -253,7 +253,7 @@ TEST(PrefixStore, ItsBookkeepingIsWhatWasPlanned) {
       auto pool = MakePool(blocks, layers);
       for (const int64_t budget : {int64_t{0}, pool->bytes() / 3, pool->bytes(), pool->bytes() * 10}) {
         const PrefixStore store(*pool, budget);
-        EXPECT_EQ(store.bookkeeping_bytes(), PrefixStore::PlanBytes(layers, FloatType::kF32, blocks * 64, budget));
+        EXPECT_EQ(store.bookkeeping_bytes(), PrefixStore::PlanBytes(layers, blocks * 64, budget));
       }
     }
   }

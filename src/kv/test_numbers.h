@@ -8,24 +8,29 @@
 #include <iterator>
 #include <vector>
 
+#include "kernels/test_kv.h"
 #include "kv/kv_cache.h"
 
 namespace nunspark {
 
 inline float ReadBack(const KvView& view, int head, int64_t position, int i, bool value) {
   const uint8_t* const block = (value ? view.value_blocks : view.key_blocks)[position / kKvBlockPositions];
-  const int64_t stride = value ? view.value_stride : view.key_dim;
-  const int64_t at =
-      ((int64_t{head} * kKvBlockPositions + position % kKvBlockPositions) * stride + i) * FloatBytes(view.type);
-  float x = 0;
-  Kernels().load_floats(block + at, view.type, 1, &x);
-  return x;
+  const int width = value ? view.value_width : view.key_dim;
+  return StoredElement(view.format, width, value ? KvSide::kValues : KvSide::kKeys,
+                       block + head * KvHeadBytes(view.format, width), position % kKvBlockPositions, i);
+}
+
+// The layers, with `format`.
+inline std::vector<KvLayerShape> Stored(std::vector<KvLayerShape> layers, const KvFormat& format) {
+  for (KvLayerShape& layer : layers) layer.format = format;
+  return layers;
 }
 
 // Two layers of two heads, one with separate values and one whose values are part of the keys. A stored position is
 // told by one number.
-inline const std::vector<KvLayerShape> kPair = {
-    {2, 16, 16}, {.kv_heads = 2, .key_dim = 24, .value_dim = 16, .values = KvValues::kPartOfKeys}};
+inline const std::vector<KvLayerShape> kPair =
+    Stored({{2, 16, 16}, {.kv_heads = 2, .key_dim = 24, .value_dim = 16, .values = KvValues::kPartOfKeys}},
+           {.type = FloatType::kF32});
 
 inline void StoreNumber(KvSequence& sequence, int layer, int64_t position, float number) {
   const KvLayerShape& shape = sequence.pool().layers()[static_cast<size_t>(layer)];

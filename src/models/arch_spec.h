@@ -232,6 +232,7 @@ struct BlockSpec {
   Router router = Router::kNone;
   Window window = Window::kNone;
   EmbedScale embed_scale = EmbedScale::kNone;
+  bool quantised_kv = true;  // whether --kv-bits is taken; the original refuses it where there are sinks or an indexer
 };
 
 struct ArchSpec {

@@ -56,7 +56,7 @@ Numerics Model::NumericsOf(const ModelLayout& layout, Numerics numerics) {
   return Numerics::kF32;
 }
 
-std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
+std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams, const KvFormat& format) {
   std::vector<KvLayerShape> shapes;
   for (size_t i = 0; i < hparams.layer.size(); ++i) {
     const LayerShape& layer = hparams.layer[i];
@@ -66,18 +66,19 @@ std::vector<KvLayerShape> Model::KvShapes(const HParams& hparams) {
       if (other.kv_layer != layer.kv_layer) continue;
       window = window == 0 || other.window == 0 ? 0 : std::max(window, other.window);
     }
+    KvLayerShape shape{.kv_heads = static_cast<int>(layer.kv_heads),
+                       .key_dim = static_cast<int>(layer.head_dim),
+                       .value_dim = static_cast<int>(layer.head_dim),
+                       .window = window,
+                       .format = window == 0 ? format : KvFormat{.type = format.type}};
     if (hparams.kv_rank > 0) {
       // Latent attention keeps what all heads share: the latent, which is also the value, and the rotated part.
-      shapes.push_back({.kv_heads = 1,
-                        .key_dim = static_cast<int>(hparams.kv_rank + hparams.qk_rope_dim),
-                        .value_dim = static_cast<int>(hparams.kv_rank),
-                        .values = KvValues::kPartOfKeys,
-                        .window = window});
-      continue;
+      shape.kv_heads = 1;
+      shape.key_dim = static_cast<int>(hparams.kv_rank + hparams.qk_rope_dim);
+      shape.value_dim = static_cast<int>(hparams.kv_rank);
+      shape.values = KvValues::kPartOfKeys;
     }
-    const int dim = static_cast<int>(layer.head_dim);
-    shapes.push_back(
-        {.kv_heads = static_cast<int>(layer.kv_heads), .key_dim = dim, .value_dim = dim, .window = window});
+    shapes.push_back(shape);
   }
   return shapes;
 }

@@ -36,8 +36,9 @@ class Model {
   // What runs where `numerics` is asked for: kF32 for a model without integer codes.
   static Numerics NumericsOf(const ModelLayout& layout, Numerics numerics);
 
-  // KV shapes of the layers.
-  static std::vector<KvLayerShape> KvShapes(const HParams& hparams);
+  // KV shapes of the layers. `format` is that of layers that see all positions; with a window they keep its float type,
+  // since they are small.
+  static std::vector<KvLayerShape> KvShapes(const HParams& hparams, const KvFormat& format = {});
 
   // Whose keys and values each layer attends to, as indices into KvShapes. REQUIRES: no drafter's model.
   static std::vector<int32_t> KvOrder(const HParams& hparams);

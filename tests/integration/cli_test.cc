@@ -212,9 +212,6 @@ TEST(Generate, FlagsThatChangeNothingChangeNothing) {
     EXPECT_EQ(ran.code, 0) << flags << "\n" << ran.err;
     EXPECT_EQ(ran.out, text) << flags;
   }
-  for (const char* flags : {"--kv-bits 4"}) {
-    ExpectError(Nunspark(base + " " + flags), {"not built yet"});
-  }
 }
 
 TEST(Generate, DraftsLeaveTheTextAndTellTheirFigures) {

@@ -82,8 +82,8 @@ class DraftCase {
   // The target's keys and values of the prompt, as recorded, in the layers that an assistant looks at.
   void FillKv() {
     const HParams& target = target_->layout().hparams;
-    const std::vector<KvLayerShape> shapes = Model::KvShapes(target);
-    kv_pool_ = KvPool::Create(shapes, FloatType::kF32, position()).value();
+    const std::vector<KvLayerShape> shapes = Model::KvShapes(target, {.type = FloatType::kF32});
+    kv_pool_ = KvPool::Create(shapes, position()).value();
     kv_ = std::make_unique<KvSequence>(*kv_pool_);
     ASSERT_TRUE(kv_->Reserve(position()).ok());
     int kv_layer = 0;

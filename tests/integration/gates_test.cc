@@ -29,18 +29,20 @@ struct Output {
   KvStats kv;
 };
 
-std::vector<int32_t> PromptOf(int64_t vocab_size) {
+constexpr int kPromptTokens = 90, kLongPromptTokens = 210, kGeneratedTokens = 38;
+
+std::vector<int32_t> PromptOf(int64_t vocab_size, int tokens = kPromptTokens) {
   std::vector<int32_t> prompt;
-  for (int i = 0; i < 90; ++i) prompt.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
+  for (int i = 0; i < tokens; ++i) prompt.push_back(static_cast<int32_t>((i * 7919 + 13) % vocab_size));
   return prompt;
 }
 
-Output RunModel(const std::string& folder, EngineOptions options) {
+Output RunModel(const std::string& folder, EngineOptions options, int prompt_tokens = kPromptTokens) {
   Output output;
-  options.context = 128;
+  options.context = prompt_tokens + kGeneratedTokens;
   Runner runner = Runner::Open(folder, options);
   if (runner.session == nullptr) return output;
-  output.prompt = runner.Logits(PromptOf(runner.files->vocab_size()));
+  output.prompt = runner.Logits(PromptOf(runner.files->vocab_size(), prompt_tokens));
   const size_t vocab = static_cast<size_t>(runner.files->vocab_size());
   runner.Greedy({output.prompt.end() - static_cast<ptrdiff_t>(vocab), output.prompt.end()}, kGreedySteps,
                 &output.greedy, nullptr, &output.steps);
@@ -64,18 +66,18 @@ void ExpectSame(const Output& found, const Output& want, const std::string& what
     EXPECT_TRUE(SameBits(found.steps[i], want.steps[i])) << what << ", step " << i;
 }
 
-// Logits straight from a source that holds everything, without engine, cache or budget.
-std::vector<float> ResidentLogits(const std::string& folder) {
+// Logits straight from a source that holds everything, without engine, cache or budget, and with keys and values of all
+// positions.
+std::vector<float> ResidentLogits(const std::string& folder, int prompt_tokens = kPromptTokens) {
   const std::unique_ptr<ModelFilesImpl> files = ModelFilesImpl::OpenFolder(folder).value();
   const PieceIndex index = PieceIndex::Build(files->layout(), files->checkpoint().tensors);
   std::unique_ptr<ReadQueue> queue = OpenReadQueue(index.paths(), {.direct = false}).value();
   const std::unique_ptr<WeightSource> source = CreateResidentSource(files->layout(), index, std::move(queue)).value();
   const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(1).value();
-  const std::unique_ptr<Model> model = Model::Create(files->layout(), *pool, 128, kDefaultNumerics).value();
-  const std::unique_ptr<KvPool> kv =
-      KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, 128).value();
+  const std::unique_ptr<Model> model = Model::Create(files->layout(), *pool, prompt_tokens, kDefaultNumerics).value();
+  const std::unique_ptr<KvPool> kv = KvPool::Create(Model::KvShapes(files->layout().hparams), prompt_tokens).value();
   KvSequence sequence(*kv);
-  const std::vector<int32_t> prompt = PromptOf(files->vocab_size());
+  const std::vector<int32_t> prompt = PromptOf(files->vocab_size(), prompt_tokens);
   EXPECT_TRUE(sequence.Reserve(static_cast<int64_t>(prompt.size())).ok());
   Batch batch{.rows = {}, .sequences = {&sequence}, .logit_rows = {}};
   for (int32_t i = 0; i < static_cast<int32_t>(prompt.size()); ++i) {
@@ -152,6 +154,15 @@ TEST_P(Gates, PromptChunksLeaveNoTrace) {
   }
 }
 
+// Far past the windows, whose oldest blocks are given back and used again.
+TEST_P(Gates, ChunksOfALongPromptLeaveNoTrace) {
+  const Output base = RunModel(folder_, {.prefill_chunk = kLongPromptTokens}, kLongPromptTokens);
+  EXPECT_TRUE(SameBits(ResidentLogits(folder_, kLongPromptTokens), base.prompt)) << "all positions kept";
+  for (const int32_t chunk : {1, 7, 64}) {
+    ExpectSame(RunModel(folder_, {.prefill_chunk = chunk}, kLongPromptTokens), base, "chunk " + std::to_string(chunk));
+  }
+}
+
 // Checklist item 47, and 40 to 44 for the kinds of keys and values that models have.
 TEST_P(Gates, AKvBudgetLeavesNoTrace) {
   EXPECT_EQ(base_.kv.misses, 0);
@@ -175,6 +186,54 @@ TEST_P(Gates, TheOtherNumericsKeepThePromisesToo) {
     for (const int32_t chunk : {1, 7}) {
       ExpectSame(RunModel(folder_, {.prefill_chunk = chunk, .threads = 3, .numerics = numerics}), base,
                  "chunk " + std::to_string(chunk));
+    }
+  }
+}
+
+// Layers with a window keep floats, so where all have one the flag changes nothing.
+TEST_P(Gates, KeysAndValuesAsCodesKeepThePromisesToo) {
+  const std::unique_ptr<ModelFilesImpl> files = ModelFilesImpl::OpenFolder(folder_).value();
+  if (files->model_type() == "gpt_oss" || files->model_type() == "youtu_llm") {
+    const Result<std::unique_ptr<Engine>> refused = Engine::Start(*files, {.context = 128, .kv_bits = 8});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.status().message().find("--kv-bits"), std::string::npos) << refused.status().message();
+    EXPECT_NE(refused.status().message().find(files->model_type()), std::string::npos) << refused.status().message();
+    EXPECT_NE(refused.status().message().find("drop the flag"), std::string::npos) << refused.status().message();
+    return;
+  }
+  const std::vector<LayerShape>& layers = files->layout().hparams.layer;
+  const bool all_windows = std::all_of(layers.begin(), layers.end(), [](const LayerShape& l) { return l.window > 0; });
+  const TempFolder temp;
+  for (const int32_t bits : {8, 4}) {
+    const EngineOptions codes{.threads = 1, .kv_bits = bits, .kv_group_size = 32};
+    const std::string name = std::to_string(bits) + " bits, ";
+    const Output base = RunModel(folder_, codes);
+    EXPECT_EQ(SameBits(base.prompt, base_.prompt), all_windows) << name;
+    EngineOptions options = codes;
+    {
+      options.context = 128;
+      const Runner runner = Runner::Open(folder_, options);
+      ASSERT_TRUE(runner.engine != nullptr);
+      options.budget_bytes = runner.engine->plan().floor;
+    }
+    ExpectSame(RunModel(folder_, options), base, name + "floor");
+    for (const int32_t chunk : {1, 7, 64}) {
+      options = codes;
+      options.prefill_chunk = chunk;
+      options.threads = 3;
+      ExpectSame(RunModel(folder_, options), base, name + "chunk " + std::to_string(chunk));
+    }
+    for (const KernelTable* table : {AvailableKernels().front(), AvailableKernels().back()}) {
+      std::string out = temp.path() + "/" + table->name + std::to_string(bits), ids, err;
+      for (const int32_t id : PromptOf(files->vocab_size())) ids += std::to_string(id) + ",";
+      ASSERT_EQ(RunShell(std::string("NUNSPARK_ISA=") + table->name + " " + NUNSPARK_BINARY + " logits " + folder_ +
+                             " --kv-bits " + std::to_string(bits) + " --kv-group-size 32 --prompt-ids " + ids +
+                             " --greedy " + std::to_string(kGreedySteps) + " --out " + out,
+                         nullptr, &err),
+                0)
+          << err;
+      EXPECT_TRUE(SameBits(ReadF32(out, "logits"), base.prompt)) << name << table->name;
+      EXPECT_EQ(ReadI32(out, "greedy"), base.greedy) << name << table->name;
     }
   }
 }

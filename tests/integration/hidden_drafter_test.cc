@@ -79,7 +79,8 @@ void CheckRounds(const std::string& folder) {
   const ModelLayout& layout = the_case.target().layout();
   constexpr int64_t kContext = 128;
   const std::unique_ptr<Model> model = Model::Create(layout, the_case.pool(), 64, Numerics::kF32).value();
-  const std::unique_ptr<KvPool> kv = KvPool::Create(Model::KvShapes(layout.hparams), FloatType::kF32, kContext).value();
+  const std::unique_ptr<KvPool> kv =
+      KvPool::Create(Model::KvShapes(layout.hparams, {.type = FloatType::kF32}), kContext).value();
   HiddenDrafter hidden(the_case.network());
   RecordingDrafter drafter(hidden);
   const std::atomic<bool> cancelled{false};

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/model_files.h"
 #include "integration/program.h"
 #include "integration/support.h"
 #include "io/file.h"
@@ -75,6 +76,52 @@ TEST(Plan, IsWhatARunUses) {
     // The two processes themselves differ by what they have touched.
     EXPECT_NEAR(MemberOf(plan, {"total_bytes"}).as_double(), MemberOf(run, {"memory", "plan_bytes"}).as_double(), 4e6);
     EXPECT_LE(MemberOf(run, {"memory", "peak_bytes"}).as_int(), MemberOf(run, {"memory", "plan_bytes"}).as_int());
+  }
+}
+
+// Checklist item 68, the engine's side: 16 elements a head take 16 or 8 bytes and 4 for scale and bias in place of 32.
+TEST(Plan, KeysAndValuesAsCodesTakeLessAndReachTheRun) {
+  const auto kv_of = [](const std::string& flags) {
+    return MemberOf(JsonOf(Nunspark("plan --json --context 256 " + flags + " " + Demo())), {"parts", "KV"}).as_int();
+  };
+  const int64_t floats = kv_of("");
+  const Json inspected = JsonOf(Nunspark("inspect --json " + Demo()));
+  const int64_t head_dim = MemberOf(inspected, {"head_dim"}).as_int();
+  ASSERT_EQ(head_dim % 32, 0);
+  for (const int64_t bits : {8, 4}) {
+    const std::string flags = "--kv-bits " + std::to_string(bits) + " --kv-group-size 32";
+    EXPECT_EQ(kv_of(flags), floats * (head_dim * bits / 8 + head_dim / 32 * 4) / (head_dim * 2)) << flags;
+    const Json run = JsonOf(Nunspark(kGenerate + flags));
+    EXPECT_LT(MemberOf(run, {"memory", "kv_peak_bytes"}).as_int(),
+              MemberOf(JsonOf(Nunspark(kGenerate)), {"memory", "kv_peak_bytes"}).as_int());
+    EXPECT_EQ(MemberOf(run, {"memory", "kv_format"}).as_string(), bits == 8 ? "kv8-g32" : "kv4-g32");
+  }
+  EXPECT_NE(Nunspark("plan " + Demo() + " --kv-bits 4").out.find("kv4-g64"), std::string::npos);
+  ExpectError(Nunspark(kGenerate + "--kv-bits 5"), {"--kv-bits", "4 or 8", "5"});
+  ExpectError(Nunspark(kGenerate + "--kv-bits 8 --kv-group-size 48"), {"--kv-group-size", "32, 64 or 128", "48"});
+}
+
+// Those of layers without a window do, and they are what is left of the growth.
+TEST(Plan, KeysAndValuesOfWindowsDoNotGrowWithTheContext) {
+  const TempFolder temp;
+  for (const char* name : {"mistral_sliding", "gemma3_text"}) {
+    const std::string folder = temp.path() + "/" + name;
+    ASSERT_EQ(RunShell("cp -r " + DataPath("goldens/") + name + " " + folder +
+                           " && sed -i 's/\"max_position_embeddings\": 256/\"max_position_embeddings\": 1048576/' " +
+                           folder + "/config.json",
+                       nullptr),
+              0);
+    const auto kv_of = [&](int64_t context) {
+      const std::string flags = "plan --json --prefill-chunk 128 --context " + std::to_string(context) + " ";
+      return MemberOf(JsonOf(Nunspark(flags + folder)), {"parts", "KV"}).as_int();
+    };
+    const std::unique_ptr<ModelFilesImpl> files = ModelFilesImpl::OpenFolder(folder).value();
+    int64_t growing = 0;  // bytes of a position
+    for (const LayerShape& layer : files->layout().hparams.layer) {
+      growing += layer.window == 0 ? layer.kv_heads * layer.head_dim * 4 : 0;
+    }
+    EXPECT_EQ(kv_of(131072) - kv_of(65536), growing * 65536) << name;
+    EXPECT_LT(kv_of(65536), growing * 65536 + 200'000) << name;
   }
 }
 

@@ -38,7 +38,7 @@ class Prefixes : public testing::TestWithParam<std::string> {
   size_t vocab() const { return static_cast<size_t>(hparams().vocab_size); }
 
   std::unique_ptr<KvPool> Pool(int64_t budget = std::numeric_limits<int64_t>::max()) const {
-    return KvPool::Create(Model::KvShapes(hparams()), FloatType::kF16, kPositions,
+    return KvPool::Create(Model::KvShapes(hparams()), kPositions,
                           {.budget_bytes = budget, .order = Model::KvOrder(hparams())})
         .value();
   }

@@ -45,7 +45,7 @@ struct Machine {
     cache = PieceCache::Create(files->layout(), index, plan, std::move(queue), {}).value();
     pool = ThreadPool::Create(2).value();
     model = Model::Create(files->layout(), *pool, 64, kDefaultNumerics).value();
-    kv = KvPool::Create(Model::KvShapes(files->layout().hparams), FloatType::kF16, kSequences * kContext).value();
+    kv = KvPool::Create(Model::KvShapes(files->layout().hparams), kSequences * kContext).value();
     drafter = std::make_unique<NgramDrafter>(NgramOptions{.most_tokens = 4}, kSequences);
     prefixes = std::make_unique<PrefixStore>(*kv, kv->bytes());
   }

@@ -40,7 +40,7 @@ class Streamed {
     cache_ = std::move(cache).value();
     pool_ = ThreadPool::Create(2).value();
     model_ = Model::Create(files_->layout(), *pool_, static_cast<int32_t>(kContext), kDefaultNumerics).value();
-    kv_ = KvPool::Create(Model::KvShapes(files_->layout().hparams), FloatType::kF16, kContext).value();
+    kv_ = KvPool::Create(Model::KvShapes(files_->layout().hparams), kContext).value();
   }
 
   // Of opening.

@@ -42,7 +42,8 @@ NUNSPARK_ARCH(gpt_oss){
     .block = {.ffn = Ffn::kMoe,
               .activation = Activation::kSwiGluClipped,
               .router = Router::kTopKThenSoftmax,
-              .window = Window::kAlternating},
+              .window = Window::kAlternating,
+              .quantised_kv = false},
 };
 static_assert(Valid(kArch_gpt_oss));
 
