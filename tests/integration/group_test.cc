@@ -5,6 +5,7 @@
 #include <functional>
 #include <latch>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -220,7 +221,10 @@ TEST_F(GroupCalls, CancelEndsOneRequestWhetherItRunsOrWaits) {
   alone_ = RunAlone(folder_, 8);
   bool cancelled = false;
   results = Run([&](int32_t, int32_t) {
-    if (!std::exchange(cancelled, true)) group_.scheduler->Cancel(4 + 8);
+    if (std::exchange(cancelled, true)) return true;
+    const auto known = [&] { return group_.scheduler->stats().running + group_.scheduler->stats().waiting; };
+    while (known() < 8) std::this_thread::yield();
+    group_.scheduler->Cancel(4 + 8);
     return true;
   });
   EXPECT_EQ(results[7].finish_reason, FinishReason::kCancelled);
