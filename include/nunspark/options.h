@@ -78,6 +78,7 @@ struct EngineOptions {
   std::string io_trace{};      // diagnostics: a file that gets a line for each read request; empty = none
   std::string expert_trace{};  // a file that gets a line for each call of a layer with experts; empty = none
   DrafterOptions drafter{};
+  int64_t caller_bytes = 0;  // what the caller takes beside the engine, for the plan
 };
 
 struct TokenBias {

@@ -97,6 +97,7 @@ Result<int> Run(const Flags& flags) {
   options.reuse_prefixes = !flags.no_prefix_cache;
   options.prefix_tokens = options.reuse_prefixes ? options.context : 0;
   options.prefix_file = flags.prefix_file;
+  options.caller_bytes = server::kServiceBytes;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
   if (!engine->prefix_note().empty()) {
     std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),

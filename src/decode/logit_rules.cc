@@ -1,6 +1,7 @@
 #include "decode/logit_rules.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -42,6 +43,10 @@ Status CheckLogitRules(const GenerateOptions& options, int64_t vocab_size) {
     if (token >= 0 && token < vocab_size) continue;
     return InvalidArgumentError(fmt::format("stop token {} is outside the vocabulary of {} tokens", token, vocab_size));
   }
+  if (options.constraint != nullptr && options.min_tokens > 0) {
+    return InvalidArgumentError(
+        "min-tokens does not go with an output that is held to a form: where the form ends, so does the output");
+  }
   if (options.min_tokens < 0 || options.min_tokens > options.max_tokens) {
     return InvalidArgumentError(
         fmt::format("min-tokens must be from 0 to max-tokens, {}, found {}", options.max_tokens, options.min_tokens));
@@ -80,8 +85,13 @@ void LogitRules::Apply(float* logits) {
   for (const TokenBias& bias : sampling.logit_bias) logits[bias.token] += bias.bias;
   if (options_.constraint != nullptr) {
     options_.constraint->Allowed(allowed_);
-    for (int64_t token = 0; token < vocab_size_; ++token) {
-      if ((allowed_[static_cast<size_t>(token / 32)] >> (token % 32) & 1) == 0) logits[token] = kNever;
+    for (size_t word = 0; word < allowed_.size(); ++word) {
+      const int64_t begin = static_cast<int64_t>(word) * 32;
+      const int64_t end = std::min(begin + 32, vocab_size_);
+      for (uint32_t forbidden = ~allowed_[word]; forbidden != 0; forbidden &= forbidden - 1) {
+        const int64_t token = begin + std::countr_zero(forbidden);
+        if (token < end) logits[token] = kNever;
+      }
     }
   }
   if (generated_ >= options_.min_tokens) return;

@@ -82,6 +82,7 @@ TEST(LogitRules, OptionsOutOfRangeAreNamed) {
   refuse({.sampling = {.logit_bias = {{100, 1}}}}, "token 100");
   refuse({.sampling = {.logit_bias = {{1, -kNever}}}}, "logit-bias of token 1");
   refuse({.min_tokens = 33}, "min-tokens");
+  refuse({.min_tokens = 1, .constraint = std::make_shared<Successor>()}, "held to a form");
   refuse({.stop_ids = {-1}}, "stop token -1");
 }
 

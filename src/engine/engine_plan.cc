@@ -251,7 +251,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
   request.expert_fraction = options.expert_cache_fraction.value_or(-1);
   request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_room,
                                                options.kv_budget_bytes.value_or(std::numeric_limits<int64_t>::max()));
-  request.scratch_bytes = ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs);
+  request.scratch_bytes =
+      ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs) + options.caller_bytes;
   if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
   if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
   if (options.reuse_prefixes) {

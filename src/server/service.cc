@@ -17,9 +17,6 @@
 namespace nunspark::server {
 namespace {
 
-// Of forms that outputs had lately: compiled ones, and what they learned.
-constexpr int64_t kGrammarBytes = 64 << 20;
-
 enum class Api : uint8_t { kChat, kCompletion, kMessages };
 
 // Takes as long for any two strings of these lengths, so that time tells nothing about a key.
@@ -104,7 +101,7 @@ Service::Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions o
       scheduler_(scheduler),
       options_(std::move(options)),
       grammars_(options_.vocabulary != nullptr
-                    ? std::make_unique<text::GrammarCache>(options_.vocabulary, kGrammarBytes)
+                    ? std::make_unique<text::GrammarCache>(options_.vocabulary, kServiceBytes)
                     : nullptr),
       workers_(std::make_unique<Workers>(options_.workers)) {}
 

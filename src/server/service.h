@@ -29,6 +29,9 @@ struct ServiceOptions {
   bool log_requests = false;  // a line for each, without its text
 };
 
+// Beside the engine: compiled grammars and what they learned.
+inline constexpr int64_t kServiceBytes = 64 << 20;
+
 class Service {
  public:
   // `files`, which have a tokenizer, and `scheduler` must outlive the service.
