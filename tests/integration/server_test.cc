@@ -19,6 +19,7 @@
 #include "base/ascii.h"
 #include "base/json.h"
 #include "base/read_file.h"
+#include "base/sanitized_testing.h"
 #include "integration/program.h"
 #include "integration/support.h"
 
@@ -26,6 +27,13 @@ namespace nunspark::test {
 namespace {
 
 using namespace std::chrono_literals;
+
+// Tokens that take a moment, and no more than that.
+#ifdef NUNSPARK_SANITIZED
+constexpr int kLongAnswer = 60;
+#else
+constexpr int kLongAnswer = 1500;
+#endif
 
 struct Reply {
   int status = 0;
@@ -589,9 +597,10 @@ TEST(Serve, RequestsThatAreNoneAreRefusedAndDisturbNobody) {
 TEST(Serve, StopsAfterTheAnswersUnderWay) {
   Server server("--parallel 2 --drain 20");
   Connection connection(server.port());
-  ASSERT_TRUE(connection.Send(RequestText(
-      "POST", "/v1/chat/completions",
-      R"({"stream": true, "ignore_eos": true, "max_tokens": 1500, "messages": [{"role": "user", "content": "x"}]})")));
+  ASSERT_TRUE(connection.Send(RequestText("POST", "/v1/chat/completions",
+                                          R"({"stream": true, "ignore_eos": true, "max_tokens": )" +
+                                              std::to_string(kLongAnswer) +
+                                              R"(, "messages": [{"role": "user", "content": "x"}]})")));
   ASSERT_TRUE(connection.ReadUntil("data: "));
   std::thread stop([&] { EXPECT_EQ(server.Stop(SIGTERM), 0); });
   EXPECT_NE(connection.ReadReply().body.find("[DONE]"), std::string::npos);
