@@ -239,6 +239,7 @@ Json ResultJson(Running& run, const GenerateResult& result) {
   object.emplace_back("finish_reason", FinishName(stopped ? FinishReason::kStop : result.finish_reason));
   object.emplace_back("prompt_tokens", result.prompt_tokens);
   object.emplace_back("tokens", std::ssize(result.ids));
+  if (!result.logprobs.empty()) object.emplace_back("logprobs", LogprobsJson(result));
   return object;
 }
 

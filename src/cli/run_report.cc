@@ -90,9 +90,6 @@ Figures Compute(const RunReport& r) {
   return f;
 }
 
-// Tokens per pass of the target.
-double Multiplier(const DraftStats& d) { return Ratio(static_cast<double>(d.tokens), static_cast<double>(d.passes)); }
-
 std::string Gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
 
 Json IdsJson(const std::vector<int32_t>& ids) {
@@ -188,6 +185,10 @@ Json DraftJson(const RunReport& r) {
                       {"multiplier", Multiplier(d)}};
 }
 
+}  // namespace
+
+double Multiplier(const DraftStats& d) { return Ratio(static_cast<double>(d.tokens), static_cast<double>(d.passes)); }
+
 Json LogprobsJson(const GenerateResult& result) {
   Json::Array tokens;
   const size_t best = result.ids.empty() ? 0 : result.best_logprobs.size() / result.ids.size();
@@ -203,8 +204,6 @@ Json LogprobsJson(const GenerateResult& result) {
   }
   return tokens;
 }
-
-}  // namespace
 
 std::string FinishName(FinishReason reason) {
   switch (reason) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "nunspark/engine.h"
 #include "nunspark/options.h"
 
@@ -45,6 +46,12 @@ struct RunReport {
   IoChoice io_choice = IoChoice::kAuto;
   bool direct_io = true;
 };
+
+// Tokens per pass of the target; 0 without passes.
+double Multiplier(const DraftStats& d);
+
+// For each token its id and log probability, and those of the most probable ones.
+Json LogprobsJson(const GenerateResult& result);
 
 // "stop", "length", "cancelled".
 std::string FinishName(FinishReason reason);

@@ -14,6 +14,7 @@
 #include "cli/cache_sim.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/run_report.h"
 #include "cli/verbs.h"
 #include "io/file.h"
 #include "nunspark/engine.h"
@@ -87,10 +88,6 @@ std::optional<double> ExpertHitPercent(const Run& run) {
 
 // The peak of the next engine, not that of one before. Where this is refused the peaks are those of all runs so far.
 void ForgetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
-
-double Multiplier(const DraftStats& drafts) {
-  return Ratio(static_cast<double>(drafts.tokens), static_cast<double>(drafts.passes));
-}
 
 std::string ModeOf(const DrafterOptions& drafter) {
   return drafter.ngram ? "ngram-spec" : drafter.any() ? "spec" : "greedy";

@@ -71,7 +71,8 @@ class Batches : public testing::Test {
 TEST_F(Batches, EveryTextIsTheOneThatItsPromptGivesAlone) {
   std::vector<std::string> lines = ManyLines(9, 20);
   lines.push_back(R"({"prompt": "Tell me a story.", "max_tokens": 60, "stop": [". "], "id": {"any": "thing"}})");
-  lines.push_back(R"({"messages": [{"role": "user", "content": "A bird?"}], "max_tokens": 12, "id": 7})");
+  lines.push_back(
+      R"({"messages": [{"role": "user", "content": "A bird?"}], "max_tokens": 12, "id": 7, "logprobs": 2})");
   WriteLines(lines);
   const Ran ran = Nunspark(Command("--parallel 4"));
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -89,6 +90,11 @@ TEST_F(Batches, EveryTextIsTheOneThatItsPromptGivesAlone) {
   EXPECT_EQ(results.at(9).Find("text")->as_string().find(". "), std::string::npos);
   EXPECT_EQ(WriteJson(*results.at(9).Find("id")), R"({"any":"thing"})");
   EXPECT_EQ(results.at(10).Find("id")->as_int(), 7);
+  ASSERT_NE(results.at(10).Find("logprobs"), nullptr);
+  const Json::Array& logprobs = results.at(10).Find("logprobs")->as_array();
+  EXPECT_EQ(std::ssize(logprobs), results.at(10).Find("tokens")->as_int());
+  EXPECT_EQ(logprobs[0].Find("best")->as_array().size(), 2u);
+  EXPECT_EQ(results.at(0).Find("logprobs"), nullptr);
 
   // Drafts change nothing either.
   std::filesystem::rename(Path("out.jsonl"), Path("plain.jsonl"));
