@@ -144,10 +144,30 @@ bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
     if (options_.generate.logprobs >= 0) {
       answer.probabilities.push_back({.token = token, .best = {token.best.begin(), token.best.end()}});
     }
-    answer.parser.Push(answer.stops.Push(answer.decoder.Push(token.token)), deltas_);
+    answer.parser.Push(answer.decoder.Push(token.token), deltas_);
+    EndAtStops(answer);
     Tell(choice);
   }
   return !answer.stops.matched() && GoesOn();
+}
+
+// Stop strings end the content; inside reasoning and calls they are text like any other.
+void Generation::EndAtStops(Answer& answer) {
+  std::vector<text::OutputDelta> kept;
+  const auto add_content = [&kept](std::string content) {
+    if (content.empty()) return;
+    kept.push_back({.kind = text::OutputDelta::Kind::kContent, .text = std::move(content), .id = {}});
+  };
+  for (text::OutputDelta& delta : deltas_) {
+    if (answer.stops.matched()) break;
+    if (delta.kind == text::OutputDelta::Kind::kContent) {
+      add_content(answer.stops.Push(delta.text));
+    } else {
+      add_content(answer.stops.Finish());
+      kept.push_back(std::move(delta));
+    }
+  }
+  deltas_ = std::move(kept);
 }
 
 void Generation::Tell(int32_t choice) {
@@ -167,10 +187,12 @@ void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
     usage_.prompt_tokens = std::max(usage_.prompt_tokens, result->prompt_tokens);
     usage_.cached_tokens = std::max(usage_.cached_tokens, result->cached_tokens);
     usage_.completion_tokens += std::ssize(result->ids);
-    std::string last = answer.stops.Push(answer.decoder.Finish());
-    last += answer.stops.Finish();
-    answer.parser.Push(last, deltas_);
+    answer.parser.Push(answer.decoder.Finish(), deltas_);
     answer.parser.Finish(deltas_);
+    EndAtStops(answer);
+    if (std::string last = answer.stops.Finish(); !last.empty()) {
+      deltas_.push_back({.kind = text::OutputDelta::Kind::kContent, .text = std::move(last), .id = {}});
+    }
     Tell(choice);
     AnswerEnd end = AnswerEnd::kLength;
     if (answer.stops.matched()) {

@@ -121,6 +121,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool GoesOn() const;
   bool OnToken(int32_t choice, const GeneratedToken& token);
   void OnAnswerEnd(int32_t choice, Result<GenerateResult> result);
+  void EndAtStops(Answer& answer);
   void Tell(int32_t choice);
 
   const GenerationTarget target_;
