@@ -2,6 +2,7 @@
 # CMake package and pkg-config files that find it. tests/install_test builds a program against the result both ways.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(NUNSPARK_ZSH_FOLDER zsh/site-functions CACHE STRING "where zsh finds completions, below the folder of data")
 
 # Target prefix of pkg_check_modules (cmake/Nunspark.cmake) = module name, for everything the archive needs.
 set(NUNSPARK_PKG_CONFIG_PAIRS SIMDJSON=simdjson LIBURING=liburing HWY=libhwy UTF8PROC=libutf8proc
@@ -34,6 +35,21 @@ install(TARGETS nunspark_library EXPORT nunspark-targets ARCHIVE DESTINATION ${C
 install(EXPORT nunspark-targets NAMESPACE nunspark:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
 if(TARGET nunspark)
   install(TARGETS nunspark RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The program itself writes its manual pages and completions, from the tables of its flags.
+  set(NUNSPARK_WRITTEN ${PROJECT_BINARY_DIR}/written)
+  add_custom_command(OUTPUT ${NUNSPARK_WRITTEN}/_nunspark
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${NUNSPARK_WRITTEN}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${NUNSPARK_WRITTEN}/man1
+    COMMAND nunspark man --out ${NUNSPARK_WRITTEN}/man1
+    COMMAND nunspark completions bash > ${NUNSPARK_WRITTEN}/nunspark
+    COMMAND nunspark completions fish > ${NUNSPARK_WRITTEN}/nunspark.fish
+    COMMAND nunspark completions zsh > ${NUNSPARK_WRITTEN}/_nunspark
+    DEPENDS nunspark VERBATIM)
+  add_custom_target(nunspark_written ALL DEPENDS ${NUNSPARK_WRITTEN}/_nunspark)
+  install(DIRECTORY ${NUNSPARK_WRITTEN}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${NUNSPARK_WRITTEN}/nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${NUNSPARK_WRITTEN}/nunspark.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  install(FILES ${NUNSPARK_WRITTEN}/_nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/${NUNSPARK_ZSH_FOLDER})
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/nunspark DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")

@@ -4,7 +4,9 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "cli/flag_table.h"
 #include "cli/verbs.h"
 
 namespace nunspark::cli {
@@ -17,29 +19,20 @@ std::string Cell(std::string_view text) {
   return cell;
 }
 
-void AddOptions(const CLI::App& verb, std::string& text) {
+void AddVerbText(const VerbRow& verb, std::string& text) {
+  text +=
+      fmt::format("\n## {}\n\n{}.\n\n| | default | |\n|---|---|---|\n", verb.name, Cell(verb.app->get_description()));
   std::string group;
-  text += "\n| | default | |\n|---|---|---|\n";
-  for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_group().empty() || option == verb.get_help_ptr()) continue;
-    if (option->get_group() != group) {
-      group = option->get_group();
-      if (option->nonpositional() && group != "Options") text += fmt::format("| *{}* | | |\n", group);
+  for (const FlagRow& row : FlagRows(*verb.app, HelpRow::kLeaveOut)) {
+    if (row.group != group) {
+      group = row.group;
+      if (!row.argument && group != "Options") text += fmt::format("| *{}* | | |\n", group);
     }
-    const std::string name = option->nonpositional() ? option->get_name(false, true) : option->get_name(true);
-    const std::string value =
-        option->nonpositional() && option->get_items_expected_max() > 0 ? " " + option->get_type_name() : "";
-    const std::string fallback =
-        option->get_default_str().empty() ? "" : fmt::format("`{}`", option->get_default_str());
-    text += fmt::format("| `{}{}` | {} | {}{} |\n", Cell(name), Cell(value), Cell(fallback),
-                        Cell(option->get_description()), option->get_required() ? " (required)" : "");
+    text += fmt::format("| `{}{}` | {} | {}{} |\n", Cell(fmt::format("{}", fmt::join(row.names, ","))),
+                        Cell(row.value.empty() ? "" : " " + row.value),
+                        row.fallback.empty() ? "" : fmt::format("`{}`", Cell(row.fallback)), Cell(row.text),
+                        row.required ? " (required)" : "");
   }
-}
-
-void AddVerbText(const CLI::App& verb, const std::string& name, std::string& text) {
-  text += fmt::format("\n## {}\n\n{}.\n", name, Cell(verb.get_description()));
-  AddOptions(verb, text);
-  for (const CLI::App* inner : verb.get_subcommands({})) AddVerbText(*inner, name + " " + inner->get_name(), text);
 }
 
 }  // namespace
@@ -50,9 +43,7 @@ std::string FlagsDocument(const CLI::App& app) {
       "(`1.5GB`), "
       "a bare number is bytes.\nFlags *of the original* are taken under its names; where this design makes one "
       "pointless it changes nothing, and says so here.\n";
-  for (const CLI::App* verb : app.get_subcommands({})) {
-    if (!verb->get_group().empty()) AddVerbText(*verb, verb->get_name(), text);
-  }
+  for (const VerbRow& verb : VerbRows(app)) AddVerbText(verb, text);
   return text;
 }
 
