@@ -1,4 +1,5 @@
 #include "cli/cache_sim.h"
+#include "cli/model_argument.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -154,7 +155,12 @@ void AddCacheSim(CLI::App& bench, Action* action) {
                    "lru: as the engine does it; opt: the least possible, which knows the future")
       ->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/engine_flags.h"
+#include "cli/model_argument.h"
 
 namespace nunspark::cli {
 
@@ -49,11 +50,13 @@ Result<DrafterOptions> MakeDrafterOptions(const DrafterFlags& flags) {
   if (flags.ngram && !(flags.eagle_drafter.empty() && flags.draft_model.empty())) {
     return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
   }
+  ASSIGN_OR_RETURN(const std::string eagle_drafter, ResolveModel(flags.eagle_drafter));
+  ASSIGN_OR_RETURN(const std::string draft_model, ResolveModel(flags.draft_model));
   DrafterOptions options{.ngram = flags.ngram,
                          .ngram_longest = static_cast<int32_t>(flags.ngram_longest),
                          .ngram_adaptive = !flags.no_ngram_adaptive,
-                         .eagle_dir = flags.eagle_drafter,
-                         .draft_model = flags.draft_model,
+                         .eagle_dir = eagle_drafter,
+                         .draft_model = draft_model,
                          .tokens = static_cast<int32_t>(flags.tokens),
                          .tree = {},
                          .adaptive = !flags.no_adaptive && !(flags.ngram && flags.no_ngram_adaptive),

@@ -39,14 +39,16 @@ Progress::Progress(std::string label, ProgressUnit unit)
 
 void Progress::Update(int64_t done, int64_t total) {
   const Clock::time_point now = Clock::now();
+  if (first_done_ < 0) first_done_ = done;
   if (!terminal_ || total <= 0 || now - start_ < kFirstDraw || now - last_draw_ < kBetweenDraws) return;
   last_draw_ = now;
   drawn_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
-  const double rate = static_cast<double>(done) / seconds;
+  const int64_t since = done - first_done_;
+  const double rate = static_cast<double>(since) / seconds;
   const std::string rate_text = RateText(unit_, rate);
-  const std::string left = done > 0 ? TimeText(seconds * (1 - share) / std::max(share, 1e-9)) : "?";
+  const std::string left = since > 0 ? TimeText(static_cast<double>(total - done) / rate) : "?";
   const int filled = static_cast<int>(share * kBarWidth);
   std::fputs(fmt::format("\r\x1b[K{} [{:=<{}}{:<{}}] {:3.0f} %  {}  {} left", label_, "", filled, "",
                          kBarWidth - filled, share * 100, rate_text, left)

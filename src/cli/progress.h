@@ -28,6 +28,7 @@ class Progress {
   ProgressUnit unit_;
   bool terminal_;
   bool drawn_ = false;
+  int64_t first_done_ = -1;  // what an earlier run had done counts for no rate
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_draw_{};
 };

@@ -14,6 +14,7 @@
 #include "cli/cache_sim.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/run_report.h"
 #include "cli/verbs.h"
 #include "io/file.h"
@@ -258,7 +259,8 @@ Json ReportJson(const Flags& flags, const std::string& folder, const std::vector
 }
 
 // A pack of the model if there is one, else the model itself: a checkpoint is streamed as it is.
-std::string FolderOf(const Flags& flags) {
+Result<std::string> FolderOf(const Flags& flags) {
+  const Consent consent = flags.yes ? Consent::kGiven : Consent::kTerminal;
   if (FileExists(JoinPath(flags.model, "manifest.json"))) return flags.model;
   std::string name = flags.model;
   while (name.size() > 1 && name.back() == '/') name.pop_back();
@@ -268,7 +270,7 @@ std::string FolderOf(const Flags& flags) {
     for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/')) name.replace(at, 1, "__");
   }
   const std::string packed = JoinPath(flags.packed_root, name);
-  if (!FileExists(JoinPath(packed, "manifest.json"))) return flags.model;
+  if (!FileExists(JoinPath(packed, "manifest.json"))) return ResolveModel(flags.model, consent);
   std::fprintf(stderr, "using the pack %s\n", packed.c_str());
   return packed;
 }
@@ -287,7 +289,8 @@ Result<int> RunBench(const Flags& flags) {
                       .draft_model = flags.ngram ? std::string() : flags.draft,
                       .tokens = static_cast<int32_t>(flags.draft_tokens)};
   const bool drafts = drafting.drafter.any() && !flags.no_spec && !flags.quick;
-  const std::string folder = FolderOf(flags);
+  ASSIGN_OR_RETURN(const std::string folder, FolderOf(flags));
+  RETURN_IF_ERROR(ResolveModelIn(drafting.drafter.draft_model, flags.yes ? Consent::kGiven : Consent::kTerminal));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(folder));
   std::vector<Run> runs;
   if (flags.quick) {
@@ -331,7 +334,7 @@ void AddBench(CLI::App& app, Action* action) {
   verb->add_flag("--no-ngram-adaptive", flags->no_ngram_adaptive, "with --ngram: always that many")->group(kDrafts);
   verb->add_flag("--no-spec", flags->no_spec, "no such runs, whatever else is given")->group(kDrafts);
   const char* const kGroup = "Of the original";
-  verb->add_flag("--yes", flags->yes, "changes nothing here: nothing is asked")->group(kGroup);
+  verb->add_flag("--yes", flags->yes, "do not ask before a download")->group(kGroup);
   AddEngineFlags(*verb, flags->engine);
   verb->require_subcommand(0, 1);
   verb->callback([verb, flags, action] {

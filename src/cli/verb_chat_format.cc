@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "cli/line_loop.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/model_text.h"
 #include "text/chat/chat_format_lines.h"
@@ -42,7 +43,12 @@ void AddChatFormat(CLI::App& app, Action* action) {
   verb->footer(
       "In:  {\"context\": {\"messages\": [...], \"add_generation_prompt\": true, ...}, \"template\": optional}\n"
       "Out: {\"output\": S} or {\"error\": {\"type\": T, \"message\": M}}");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->folder));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

@@ -14,6 +14,7 @@
 #include "cli/doctor_checks.h"
 #include "cli/drive_probe.h"
 #include "cli/engine_flags.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
@@ -200,7 +201,12 @@ void AddDoctor(CLI::App& app, Action* action) {
   CLI::App* const verb = app.add_subcommand("doctor", "what this machine and its drive give, and what to change");
   verb->add_option("path", flags->path, "a model, or a folder on the drive to measure")->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->path));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

@@ -14,6 +14,7 @@
 #include "cli/engine_flags.h"
 #include "cli/generate_batch.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/run_report.h"
@@ -248,7 +249,10 @@ void AddGenerate(CLI::App& app, Action* action) {
       "--metrics");
   verb->callback([flags, prompt, action] {
     flags->prompt.text_given = prompt->count() > 0;
-    *action = [flags] { return Run(*flags); };
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
   });
 }
 

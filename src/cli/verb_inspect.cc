@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/size.h"
 #include "cli/engine_flags.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
@@ -272,7 +273,12 @@ void AddInspect(CLI::App& app, Action* action) {
                    "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

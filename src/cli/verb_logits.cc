@@ -7,6 +7,7 @@
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/logits_file.h"
+#include "cli/model_argument.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "nunspark/engine.h"
@@ -86,7 +87,10 @@ void AddLogits(CLI::App& app, Action* action) {
   AddEngineFlags(*verb, flags->engine);
   verb->callback([flags, prompt, action] {
     flags->prompt.text_given = prompt->count() > 0;
-    *action = [flags] { return Run(*flags); };
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
   });
 }
 

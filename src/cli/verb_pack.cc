@@ -9,6 +9,7 @@
 
 #include "base/size.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "engine/model_text.h"
@@ -125,7 +126,12 @@ void AddPack(CLI::App& app, Action* action) {
       "match the weight's name in the pack without '.weight': '*' stands for any characters, '?' for one.\n\n"
       "An interrupted pack continues when the same command is given again. Packing is optional: generate also\n"
       "streams from the checkpoint folder itself. Check a pack with 'nunspark verify'.");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

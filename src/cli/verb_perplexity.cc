@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "io/file.h"
@@ -126,7 +127,12 @@ void AddPerplexity(CLI::App& app, Action* action) {
       ->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
   AddEngineFlags(*verb, flags->engine);
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

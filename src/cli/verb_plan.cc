@@ -13,6 +13,7 @@
 #include "cli/drafter_flags.h"
 #include "cli/drive_probe.h"
 #include "cli/engine_flags.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
@@ -356,7 +357,12 @@ void AddPlan(CLI::App& app, Action* action) {
                    "hit rates of this run (generate --expert-trace), not of models in general");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->footer("Example: nunspark plan ./Qwen3-30B-A3B-4bit --memory 8GB --context 16384");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

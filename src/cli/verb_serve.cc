@@ -10,6 +10,7 @@
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "io/file.h"
 #include "nunspark/engine.h"
@@ -55,9 +56,7 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
   return keys;
 }
 
-std::string NameOf(const Flags& flags) {
-  if (!flags.model_name.empty()) return flags.model_name;
-  std::string name = flags.model;
+std::string NameOf(std::string name) {
   while (name.size() > 1 && name.back() == '/') name.pop_back();
   return name.substr(name.rfind('/') + 1);
 }
@@ -106,7 +105,7 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                    engine->NewScheduler({.queue = static_cast<int32_t>(flags.queue)}));
 
-  const std::string name = NameOf(flags);
+  const std::string& name = flags.model_name;
   if (!IsLoopback(flags.host) && keys.empty()) {
     std::fprintf(stderr,
                  "WARNING: everybody who reaches %s may use this server: it listens beyond this machine and has no "
@@ -172,7 +171,14 @@ void AddServe(CLI::App& app, Action* action) {
   AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);
   verb->footer("Example: nunspark serve ./Qwen3-30B-A3B-4bit --memory 8GB --parallel 4");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      // Named as it was asked for, wherever it lies.
+      if (flags->model_name.empty()) flags->model_name = NameOf(flags->model);
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 void AddServingApi(CLI::App& app, Action* action) {

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "cli/line_loop.h"
+#include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/model_text.h"
 #include "text/tokenizer/tokenize_lines.h"
@@ -27,7 +28,12 @@ void AddTokenize(CLI::App& app, Action* action) {
       "In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional "
       "\"skip_special\": true\n"
       "Out: {\"ids\": [...], \"tokens\": [...]} or {\"text\": S}; else {\"error\": {\"type\": T, \"message\": M}}");
-  verb->callback([path, action] { *action = [path] { return Run(*path); }; });
+  verb->callback([path, action] {
+    *action = [path]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(*path));
+      return Run(*path);
+    };
+  });
 }
 
 }  // namespace nunspark::cli

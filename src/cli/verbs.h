@@ -41,6 +41,8 @@ void AddFlags(CLI::App& app, Action* action);
 void AddDoctor(CLI::App& app, Action* action);
 void AddCompletions(CLI::App& app, Action* action);
 void AddMan(CLI::App& app, Action* action);
+void AddPull(CLI::App& app, Action* action);
+void AddModels(CLI::App& app, Action* action);
 
 // Runs the program: parses, acts, prints errors. Returns the exit code.
 int RunCommandLine(int argc, const char* const* argv);

@@ -58,7 +58,7 @@ Status CheckFolder(const std::string& folder) {
   }
   if (LooksLikeRepositoryId(folder)) {
     return NotFoundError(
-        fmt::format("no folder {}; if it is a repository id: download is not built yet; give a folder", folder));
+        fmt::format("no folder {0}; if it is a repository id, download it with 'nunspark pull {0}'", folder));
   }
   return NotFoundError(
       fmt::format("no folder {}; give a model folder (a pack, or a checkpoint with config.json and "

@@ -29,8 +29,8 @@ struct Checkpoint {
 // Opens a model folder: a pack (manifest.json, ours or the original's) or a checkpoint (config.json +
 // model.safetensors, or shards with model.safetensors.index.json, or any model*.safetensors), or one GGUF model without
 // a config.json; or a .gguf file itself, any shard of a split one. Then `folder` is the file's folder. Errors:
-// kNotFound says what the folder lacks (a repository id is refused with 'download is not built yet; give a folder');
-// kDataLoss for corrupt, truncated or missing shards (names the shard, expected and found), LFS pointers.
+// kNotFound says what the folder lacks (for what looks like a repository id: `nunspark pull`, since nothing is fetched
+// here); kDataLoss for corrupt, truncated or missing shards (names the shard, expected and found), LFS pointers.
 Result<Checkpoint> OpenCheckpoint(const std::string& folder);
 
 }  // namespace nunspark

@@ -102,7 +102,7 @@ TEST(Checkpoint, RepositoryIdsAreRefusedWithTheReason) {
   for (const char* const id : {"Qwen/Qwen3-0.6B", "mlx-community/SmolLM2-135M-Instruct-4bit"}) {
     const Status status = OpenCheckpoint(id).status();
     EXPECT_EQ(status.code(), StatusCode::kNotFound);
-    EXPECT_THAT(status.message(), AllOf(HasSubstr(id), HasSubstr("download is not built yet; give a folder")));
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(id), HasSubstr("download it with 'nunspark pull")));
   }
   for (const char* const path : {"/nonexistent/model", "./model", "../a/b", "a/b/c", "missing", ""}) {
     const Status status = OpenCheckpoint(path).status();

@@ -1,0 +1,41 @@
+// How a model would run on this machine, in one line: for lists of models. `nunspark plan` says more.
+#ifndef NUNSPARK_ENGINE_OUTLOOK_H_
+#define NUNSPARK_ENGINE_OUTLOOK_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "nunspark/engine.h"
+#include "nunspark/options.h"
+
+namespace nunspark {
+
+// kFits: all weights stay in memory. kStreams: some are read while it runs. kNoRoom: less memory than its floor.
+// kCannot: it does not run alone (a drafter), or not with these options.
+enum class Fit : uint8_t { kFits, kStreams, kNoRoom, kCannot };
+
+// "fits", "streams", "no_room", "cannot".
+std::string_view FitName(Fit fit);
+
+struct Outlook {
+  Fit fit = Fit::kCannot;
+  double tokens_per_s = 0;   // expected, decoding one sequence; 0 when a rate is unknown
+  std::string bound;         // "drive" or "memory", of the larger share; "" when unknown
+  int64_t total_bytes = 0;   // of the whole process under the plan
+  int64_t budget_bytes = 0;  // of it for weights
+  std::string reason;        // why not, for kNoRoom and kCannot
+};
+
+// Bytes per second, 0: unknown. `drive`: scattered reads of the model's files; `memory`: front to back, all threads.
+struct OutlookRates {
+  double drive = 0;
+  double memory = 0;
+};
+
+// `options.context` is cut to what the model was made for. Nothing is reserved; no weights are read.
+Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const OutlookRates& rates);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_ENGINE_OUTLOOK_H_
