@@ -198,7 +198,7 @@ void AddModels(CLI::App& app, Action* action) {
   verb->footer(
       "Packs of --packed-root, checkpoints of the Hugging Face cache (their newest complete snapshot) and GGUF files "
       "of\n"
-      "both. What is said of memory and speed is what 'nunspark plan' says for 4096 positions.");
+      "GGUF files of both. What is said of memory and speed is what 'nunspark plan' says for 4096 positions.");
   verb->callback([verb, flags, action] {
     if (verb->get_subcommands().empty()) *action = [flags] { return List(*flags); };
   });

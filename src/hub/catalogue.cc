@@ -51,6 +51,11 @@ Status AddPacks(const std::string& root, std::vector<CatalogueEntry>& entries) {
                          .path = path,
                          .size_bytes = TotalBytes(ListSnapshotFiles(path)),
                          .snapshot = ""});
+    } else if (FileExists(JoinPath(path, "config.json"))) {
+      const std::vector<NamedSize> files = ListSnapshotFiles(path);
+      if (!IsWholeCheckpoint(files)) continue;
+      entries.push_back(
+          {.kind = ModelKind::kUnpacked, .name = name, .path = path, .size_bytes = TotalBytes(files), .snapshot = ""});
     } else if (FileExists(path)) {
       std::error_code error;
       const uintmax_t bytes = fs::file_size(path, error);

@@ -12,8 +12,8 @@
 
 namespace nunspark {
 
-// kPacked: a folder with manifest.json; kUnpacked: a checkpoint of the cache; kGguf: a GGUF file, with its other
-// shards.
+// kPacked: a folder with manifest.json; kUnpacked: a checkpoint, of the cache or in a folder beside the packs; kGguf: a
+// GGUF file, with its other shards.
 enum class ModelKind : uint8_t { kPacked, kUnpacked, kGguf };
 
 // "packed", "unpacked", "gguf".

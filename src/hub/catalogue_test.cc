@@ -64,11 +64,14 @@ TEST_F(HubCache, ListsPacksThenCheckpointsThenGgufFiles) {
   folder_.Write("packed/zebra/manifest.json", "12345");
   folder_.Write("packed/ant/manifest.json", "1");
   folder_.Write("packed/loose.gguf", "123");
+  fs::create_directories(folder_.Path("packed/own"));
+  folder_.Write("packed/own/config.json", "{}");
+  folder_.Write("packed/own/model.safetensors", "1");
   Add("org/b", kOld, "config.json", "{}");
   Add("org/b", kOld, "model.safetensors", "1234");
   Add("org/a", kOld, "sub/x-Q4.gguf", "12");
   Add("org/a", kOld, "x-00001-of-00002.gguf", "1");
-  EXPECT_THAT(Names(), testing::ElementsAre("packed ant 1 ", "packed zebra 5 ", "unpacked org/b 6 a",
+  EXPECT_THAT(Names(), testing::ElementsAre("packed ant 1 ", "packed zebra 5 ", "unpacked org/b 6 a", "unpacked own 3 ",
                                             "gguf loose.gguf 3 ", "gguf org/a:sub/x-Q4.gguf 2 a"));
   EXPECT_EQ(ScanCatalogue({.packed_root = folder_.Path("packed"), .cache = ""})->front().path,
             folder_.Path("packed/ant"));

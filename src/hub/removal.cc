@@ -210,6 +210,10 @@ Result<Removal> PlanRemoval(const CatalogueOptions& options, std::string_view na
   ASSIGN_OR_RETURN(const std::vector<CatalogueEntry> entries, ScanCatalogue(options));
   for (const CatalogueEntry& entry : entries) {
     if (entry.name != name || !entry.snapshot.empty()) continue;
+    if (entry.kind == ModelKind::kUnpacked) {
+      return InvalidArgumentError(
+          fmt::format("{} is a checkpoint that was put there by hand; remove it so", entry.path));
+    }
     return entry.kind == ModelKind::kPacked ? PlanPackRemoval(entry) : PlanGgufRemoval(entry);
   }
   const Result<RepoRef> ref = ParseRepoRef(name);

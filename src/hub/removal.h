@@ -26,7 +26,8 @@ struct Removal {
 // `name`: as ScanCatalogue has it - a pack, "org/name" (all its snapshots), "org/name:file.gguf" - or
 // "org/name@revision" for one snapshot. Repositories with nothing but parts of downloads count, too. Links are removed,
 // never followed. Errors: kNotFound for a name that is not there; kInvalidArgument for a model that is being downloaded
-// or packed, for a folder that is a link, and for a pack that holds links; kPermission, kIo.
+// or packed, for a folder that is a link, for a pack that holds links, and for a checkpoint beside the packs;
+// kPermission, kIo.
 Result<Removal> PlanRemoval(const CatalogueOptions& options, std::string_view name);
 
 // Errors: kPermission, kIo; what was removed before stays so.

@@ -109,6 +109,13 @@ TEST_F(Removing, PacksThatAreOrHoldLinksAreLeftToPeople) {
   EXPECT_THAT(Plan("p").status().message(), HasSubstr("root is no file of a pack"));
 }
 
+TEST_F(Removing, ACheckpointBesideThePacksIsLeftToPeople) {
+  fs::create_directories(folder_.Path("packed/own"));
+  folder_.Write("packed/own/config.json", "{}");
+  folder_.Write("packed/own/model.safetensors", "1");
+  EXPECT_THAT(Plan("own").status().message(), HasSubstr("by hand"));
+}
+
 TEST_F(Removing, APackThatIsBeingMadeIsRefused) {
   fs::create_directories(folder_.Path("packed/p.partial"));
   const std::string journal = folder_.Write("packed/p.partial/journal", "");

@@ -216,6 +216,12 @@ void TestHub::AddFault(const std::string& file, TestServer::Handler fault) {
   (file.empty() ? listing_faults_ : files_.at(file).faults).push_back(std::move(fault));
 }
 
+void TestHub::ClearFaults() {
+  const std::lock_guard lock(mutex_);
+  listing_faults_.clear();
+  for (auto& [name, file] : files_) file.faults.clear();
+}
+
 void TestHub::Serve(const std::string& content, const TestRequest& request, TestReply& reply) {
   CutAfter(content, static_cast<int64_t>(content.size()))(request, reply);
 }

@@ -91,6 +91,7 @@ class TestHub {
   std::string Content(const std::string& file) const;
   std::string Digest(const std::string& file) const;
   void AddFault(const std::string& file, TestServer::Handler fault);
+  void ClearFaults();
 
   // Rightly: all, or from the byte that is asked for.
   static void Serve(const std::string& content, const TestRequest& request, TestReply& reply);
