@@ -196,8 +196,7 @@ void AddModels(CLI::App& app, Action* action) {
   verb->add_flag("--no-plan", flags->no_plan, "names and sizes only: no model is opened, no rate is measured");
   verb->require_subcommand(0, 1);
   verb->footer(
-      "Packs of --packed-root, checkpoints of the Hugging Face cache (their newest complete snapshot) and GGUF files "
-      "of\n"
+      "Packs and checkpoints in --packed-root, checkpoints of the Hugging Face cache (newest complete snapshot) and\n"
       "GGUF files of both. What is said of memory and speed is what 'nunspark plan' says for 4096 positions.");
   verb->callback([verb, flags, action] {
     if (verb->get_subcommands().empty()) *action = [flags] { return List(*flags); };
