@@ -151,8 +151,8 @@ Status Transfer::GetRest() {
     bool transient = false;
     double retry_after_s = -1;
     const Status status = GetOnce(transient, retry_after_s);
-    if (have_ == file_.bytes) break;
     if (!status.ok() && !transient) return status;
+    if (have_ == file_.bytes) break;
     if (have_ - before >= kProgressBytes) repetition.Reset();
     const Status reason =
         status.ok() ? IoError(fmt::format("{}: the connection ended at {} of {} bytes", file_.name, have_, file_.bytes))

@@ -35,7 +35,7 @@ struct DownloadedFile {
 
 // Continues "<path>.incomplete" if it is there. The file is synced, verified and then renamed: whatever ends the
 // process, `path` is right or not there. On kCancelled and on failures of network and drive the part stays for the next
-// call; bytes that are wrong are removed.
+// call; a content with another hash is removed.
 // Errors: kDataLoss for a server that gives other bytes, more or fewer than were listed (expected and found);
 // kPermission, kNotFound by HTTP status; kResourceExhausted when the drive is full or the server asks to wait for too
 // long; kCancelled; kIo.

@@ -152,7 +152,8 @@ void ExpectRightOrNone(const TestHub& hub, const std::string& home) {
   for (const char* file : {"config.json", "tokenizer.json", "model.safetensors"}) {
     for (const std::string& path :
          {repo + "/blobs/" + hub.Digest(file), repo + "/snapshots/" + hub.kCommit + "/" + file}) {
-      if (fs::exists(path)) ASSERT_TRUE(Contents(path) == hub.Content(file)) << path;
+      if (!fs::exists(path)) continue;
+      ASSERT_TRUE(Contents(path) == hub.Content(file)) << path;
     }
   }
 }
