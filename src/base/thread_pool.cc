@@ -20,10 +20,9 @@
 namespace nunspark {
 namespace {
 
+// Longer than the pauses between the jobs of a step; and than most waits for the drive in a step that streams.
 constexpr int64_t kSpinNs = 100'000;
-
-// A clock costs as much as two or three pauses, so it is read once in this many: first after about 1 us.
-constexpr int kPausesPerLook = 64;
+constexpr int64_t kSpinAloneNs = 1'000'000;
 
 // How long a worker waits for the end of a job before it looks whether the caller can run at all.
 constexpr int64_t kPatienceNs = 25'000;
@@ -34,13 +33,6 @@ constexpr int64_t kRangesOfUnequals = 4;
 constexpr pid_t kBeingMoved = -1;
 
 constexpr int64_t kMaxUnits = int64_t{1} << 31;
-int64_t ReadClock(clockid_t clock) {
-  timespec time{};
-  ::clock_gettime(clock, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-int64_t NowNs() { return ReadClock(CLOCK_MONOTONIC); }
-
 // Not std::atomic's wait and notify: those of GCC 12 yield the CPU a few times first, which helps nobody here.
 void SleepWhile(const std::atomic<uint32_t>& value, uint32_t expected) {
   ::syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
@@ -53,29 +45,14 @@ uint64_t MakeTicket(uint32_t job, uint32_t units) { return uint64_t{job} << 32 |
 uint32_t JobOf(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }
 uint32_t UnitsOf(uint64_t ticket) { return static_cast<uint32_t>(ticket); }
 
-// Spins until done() or for `spin_ns`. Returns done().
-template <typename Done>
-bool SpinUntil(int64_t spin_ns, const Done& done) {
-  int64_t end = 0;
-  do {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      if (done()) return true;
-      SpinPause();
-    }
-    const int64_t now = NowNs();
-    if (end == 0) end = now + spin_ns;
-    if (now >= end) return done();
-  } while (true);
-}
-
 // Of a thread of this process. Kernel ABI: the number's complement, then "per thread" and "as the scheduler counts it".
 clockid_t CpuClockOf(pid_t thread) { return static_cast<clockid_t>(~static_cast<unsigned>(thread) << 3 | 6u); }
 
 // Whether a thread that does not sleep gets no CPU at the moment.
 bool IsKeptFromRunning(pid_t thread) {
-  const int64_t before = ReadClock(CpuClockOf(thread));
-  for (int i = 0; i < kPausesPerLook; ++i) SpinPause();
-  return ReadClock(CpuClockOf(thread)) == before;
+  const int64_t before = ReadClockNs(CpuClockOf(thread));
+  for (int i = 0; i < 64; ++i) SpinPause();
+  return ReadClockNs(CpuClockOf(thread)) == before;
 }
 
 }  // namespace
@@ -202,7 +179,8 @@ void ThreadPool::WorkerLoop(int thread) {
 // Returns the number of a job other than `seen`.
 uint32_t ThreadPool::AwaitJob(uint32_t seen) {
   const auto job = [this] { return JobOf(ticket_.load(std::memory_order_seq_cst)); };
-  for (int64_t spun_ns = 0; spun_ns < spin_ns_; spun_ns += kPatienceNs) {
+  for (int64_t spun_ns = 0; spun_ns < (spin_ns_ > 0 && !shared_cores.Seen() ? kSpinAloneNs : spin_ns_);
+       spun_ns += kPatienceNs) {
     if (SpinUntil(kPatienceNs, [&] { return job() != seen; })) return job();
     HelpCaller();
   }

@@ -4,8 +4,8 @@
 // or that the system lets wait for a CPU, is not waited for unless it has begun a range - the others do its part. Which
 // thread computes what must never change a result.
 //
-// Waiting threads spin for at most 0.1 ms, then sleep: longer than the pauses between the jobs of a step, so that a
-// step runs without system calls, and short enough to leave shared cores to others (docs/measurements/threads.md).
+// Waiting threads spin for at most 1 ms, then sleep: longer than the pauses between the jobs of a step, so that a step
+// runs without system calls; 0.1 ms where others want the cores (base/spin.h, docs/measurements/threads.md).
 //
 // Where the team has a CPU for each member, every thread but the caller's is bound to one of its own. The caller's
 // thread belongs to the caller, and where it may run is left as it is; but when it is kept from running in the middle

@@ -31,10 +31,7 @@ class EventCount {
 
   // False when `timeout` has passed without an event.
   bool Await(uint32_t seen, std::chrono::milliseconds timeout) const {
-    for (int i = 0; i < kSpins; ++i) {
-      if (Now() != seen) return true;
-      SpinPause();
-    }
+    if (SpinUntil(shared_cores.Seen() ? kSpinNs : kSpinAloneNs, [&] { return Now() != seen; })) return true;
     const auto end = std::chrono::steady_clock::now() + timeout;
     while (Now() == seen) {
       const int64_t left = std::chrono::nanoseconds(end - std::chrono::steady_clock::now()).count();
@@ -45,10 +42,11 @@ class EventCount {
     return true;
   }
 
- private:
-  // 10-20 us of pauses: a fraction of one read from a fast drive.
-  static constexpr int kSpins = 400;
+  // Most reads; and a fraction of one from a fast drive.
+  static constexpr int64_t kSpinAloneNs = 1'000'000;
+  static constexpr int64_t kSpinNs = 15'000;
 
+ private:
   // std::atomic has no wait that ends by itself.
   void Futex(int operation, uint32_t value, const timespec* timeout) const {
     ::syscall(SYS_futex, &events_, operation, value, timeout, nullptr, 0);

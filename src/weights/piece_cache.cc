@@ -284,14 +284,15 @@ std::string PieceCacheImpl::io_description() const {
 // Leases whichever of `wanted` is available first.
 Result<Lease> PieceCacheImpl::Obtain(std::span<const PieceId> wanted, Arrived arrived) {
   CHECK(!wanted.empty());
+  driver_->Drive();
   std::unique_lock lock(mutex_);
   const uint64_t failures_before = failures_;
   while (true) {
     if (const PieceId id = FirstAvailable(wanted, arrived); id >= 0) {
       Lease lease = Take(id);
-      const bool kick = std::exchange(kick_, false);
+      const Kick kick = TakeKick();
       lock.unlock();
-      if (kick) driver_->Kick();
+      Tell(kick);
       return lease;
     }
     RETURN_IF_ERROR(TakeFailure(wanted, failures_before));
@@ -301,6 +302,7 @@ Result<Lease> PieceCacheImpl::Obtain(std::span<const PieceId> wanted, Arrived ar
 }
 
 Status PieceCacheImpl::AwaitRest(const Lease& lease) {
+  driver_->Drive();
   if (lease.arrived() == Arrived::kAll) return Status();
   const PieceId id = lease.piece();
   const std::span<const PieceId> wanted(&id, 1);
@@ -318,11 +320,11 @@ bool PieceCacheImpl::Sleep(std::unique_lock<std::mutex>& lock, std::span<const P
   for (const PieceId id : wanted) ++At(id).waiters;
   ++sleepers_;
   starved_ += starved ? 1 : 0;
-  const bool kick = std::exchange(kick_, false);
+  const Kick kick = TakeKick();
   const auto begin = std::chrono::steady_clock::now();
   lock.unlock();
-  if (kick) driver_->Kick();
-  const bool changed = changed_.Await(seen, options_.read_timeout);
+  Tell(kick);
+  const bool changed = DriveUntilChanged(seen) || changed_.Await(seen, options_.read_timeout);
   lock.lock();
   const auto waited = std::chrono::steady_clock::now() - begin;
   const int64_t stall_us = std::chrono::duration_cast<std::chrono::microseconds>(waited).count();
@@ -335,6 +337,31 @@ bool PieceCacheImpl::Sleep(std::unique_lock<std::mutex>& lock, std::span<const P
     SettleExpert(id);
   }
   return changed;
+}
+
+PieceCacheImpl::Kick PieceCacheImpl::TakeKick() {
+  if (!std::exchange(kick_, false)) return Kick::kNobody;
+  // The caller of a pass of one row soon waits for what it asks for; with more rows it computes for long, and what
+  // comes back meanwhile makes room for further reads.
+  return pass_.rows == 1 && !shared_cores.Seen() ? Kick::kCaller : Kick::kThread;
+}
+
+void PieceCacheImpl::Tell(Kick kick) {
+  if (kick == Kick::kThread) driver_->Kick();
+  if (kick == Kick::kCaller) driver_->KickAndDrive();
+}
+
+// Reads for itself as long as spinning costs nobody anything. False: no change yet, and the I/O thread reads.
+bool PieceCacheImpl::DriveUntilChanged(uint32_t seen) {
+  bool drives = driver_->Drive();
+  if (!drives) return false;
+  SpinUntil(EventCount::kSpinAloneNs, [&] {
+    drives = driver_->Drive();
+    return !drives || changed_.Now() != seen;
+  });
+  if (changed_.Now() != seen) return true;
+  driver_->Kick();
+  return false;
 }
 
 // After a wait without any change: unless the drive still works, its reads of `wanted` fail.
@@ -351,13 +378,14 @@ Status PieceCacheImpl::GiveUp(std::span<const PieceId> wanted, bool starved) {
 }
 
 Lease PieceCacheImpl::AcquireReady(std::span<const PieceId> pieces, Arrived arrived) {
+  driver_->Drive();
   std::unique_lock lock(mutex_);
   const PieceId id = FirstAvailable(pieces, arrived);
   if (id < 0) return Lease();
   Lease lease = Take(id);
-  const bool kick = std::exchange(kick_, false);
+  const Kick kick = TakeKick();
   lock.unlock();
-  if (kick) driver_->Kick();
+  Tell(kick);
   return lease;
 }
 
@@ -415,7 +443,7 @@ Lease PieceCacheImpl::Take(PieceId id) {
 }
 
 void PieceCacheImpl::Unlease(PieceId id) {
-  bool kick = false;
+  Kick kick = Kick::kNobody;
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
@@ -426,10 +454,10 @@ void PieceCacheImpl::Unlease(PieceId id) {
     SettleExpert(id);
     if (piece.home == Home::kExpert) PumpAnnounced();
     if (piece.home == Home::kRing) PrefetchCores();
-    kick = std::exchange(kick_, false);
+    kick = TakeKick();
     wake = sleepers_ > 0;
   }
-  if (kick) driver_->Kick();
+  Tell(kick);
   if (wake) changed_.Notify();
 }
 

@@ -105,6 +105,11 @@ class PieceCacheImpl final : public PieceCache {
   Result<Lease> Obtain(std::span<const PieceId> wanted, Arrived arrived);  // takes mutex_
   PieceId FirstAvailable(std::span<const PieceId> wanted, Arrived arrived) const;
   bool Sleep(std::unique_lock<std::mutex>& lock, std::span<const PieceId> wanted, bool starved);
+  // Who is to read what was queued.
+  enum class Kick : uint8_t { kNobody, kThread, kCaller };
+  Kick TakeKick();
+  void Tell(Kick kick);                   // without mutex_
+  bool DriveUntilChanged(uint32_t seen);  // without mutex_
   Status GiveUp(std::span<const PieceId> wanted, bool starved);
   Status TakeFailure(std::span<const PieceId> wanted, uint64_t failures_before);
   Lease Take(PieceId id);
@@ -113,7 +118,7 @@ class PieceCacheImpl final : public PieceCache {
   bool StartSome(std::span<const PieceId> wanted);
   SlotList ReachOf(PieceId id) const;
   bool StartRead(PieceId id, ReadPriority priority, SlotList reach);
-  void OnReport(const ReadDriver::Report& report);  // takes mutex_; the I/O thread
+  void OnReport(const ReadDriver::Report& report);  // takes mutex_; the thread that drives
   void Returned(PieceId id, const uint8_t* slot);
   void Quarantine(PieceId id);
   void Fail(PieceId id, const Status& status);
@@ -165,7 +170,7 @@ class PieceCacheImpl final : public PieceCache {
   bool closing_ = false;
   int32_t sleepers_ = 0;
   int32_t starved_ = 0;  // those of them that wait for a slot: it must not go to a prefetch
-  bool kick_ = false;    // reads were queued: the driver wants to know, once the lock is free
+  bool kick_ = false;    // reads were queued: the driver wants to know, once the lock is free (Tell)
   uint64_t failures_ = 0;
   int32_t current_layer_;  // of the core acquired last
   std::vector<Piece> pieces_;

@@ -10,6 +10,7 @@ namespace nunspark {
 
 void PieceCacheImpl::Announce(const RoutedExperts& routed) {
   if (options_.trace != nullptr) options_.trace->Add(routed, pass_.rows);
+  Kick kick = Kick::kNobody;
   {
     const std::lock_guard lock(mutex_);
     ForgetAnnounced();
@@ -24,7 +25,10 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       piece.use = ++uses_;
       announced_.push_back(routed.pieces[i]);
       SettleExpert(routed.pieces[i]);
-      if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) driver_->Promote(routed.pieces[i]);
+      if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) {
+        driver_->Promote(routed.pieces[i]);
+        kick_ = true;
+      }
     }
     WithdrawPredictions(routed.layer);
     if (pass_.rows > 1) ApplyShare(routed);
@@ -35,9 +39,9 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       fired_end_ = temporal_.on() ? fired_layer_ + options_.warm_window : 0;
     }
     PumpAnnounced();
-    kick_ = false;
+    kick = TakeKick();
   }
-  driver_->Kick();
+  Tell(kick);
 }
 
 // Of what the layer has in memory or is about to read, its share may stay: what was used last. The rest is replaced
@@ -107,15 +111,16 @@ Lease PieceCacheImpl::Peek(PieceId core) {
 }
 
 void PieceCacheImpl::Predict(int32_t /*layer*/, std::span<const PieceId> pieces) {
+  bool kick = false;
   {
     const std::lock_guard lock(mutex_);
     for (const PieceId piece : pieces) {
       const PieceId id = Degraded(piece);
       if (At(id).state == State::kAbsent && !Stage(id, SlotList::kKept)) break;
     }
-    kick_ = false;
+    kick = std::exchange(kick_, false);
   }
-  driver_->Kick();
+  if (kick) driver_->Kick();
 }
 
 // The next layers' experts of the last pass, as slots that nobody keeps become free.

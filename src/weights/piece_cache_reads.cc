@@ -110,7 +110,7 @@ void PieceCacheImpl::OnReport(const ReadDriver::Report& report) {
       }
     }
     PumpAnnounced();
-    kick_ = false;  // this is the I/O thread: it looks at its queue next
+    kick_ = false;  // whoever drives looks at what is queued next
     wake = sleepers_ > 0;
   }
   if (wake) changed_.Notify();

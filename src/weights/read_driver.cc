@@ -15,6 +15,14 @@ namespace {
 constexpr int64_t kPrefetchChunkBytes = 1 << 20;
 constexpr int32_t kPrefetchChunks = 4;
 
+// A caller that waits computes with each piece as it arrives; pieces that are read together would arrive together, at
+// the end. So the drive gets the next one only when little is left to read: more where it has been found idle after the
+// caller was away computing, and less again with time.
+constexpr int64_t kLeastWindowBytes = 1 << 20;
+constexpr int64_t kMostWindowBytes = 64 << 20;
+constexpr int64_t kWindowDecay = 64;
+constexpr std::chrono::microseconds kAway{50};
+
 // A request's tag: job, whether it belongs to the first extents, generation.
 constexpr uint64_t kFirstBit = uint64_t{1} << 32;
 constexpr int kGenerationShift = 33;
@@ -90,6 +98,7 @@ bool ReadDriver::Abandon(int32_t job) {
   if (!entry.active || entry.in_flight == 0) return false;
   if (entry.queued) Remove(job);
   InFlight(entry.priority) -= entry.in_flight;
+  outstanding_ -= entry.outstanding;
   orphans_.push_back({job, entry.generation, entry.in_flight, entry.slot});
   entry.in_flight = 0;
   entry.active = false;
@@ -105,8 +114,46 @@ bool ReadDriver::IsSilent(std::chrono::milliseconds since) const {
 
 void ReadDriver::Kick() {
   const std::lock_guard lock(mutex_);
+  WakeThread();
+}
+
+void ReadDriver::WakeThread() {
+  callers_drive_ = false;
   if (thread_state_ == Thread::kIdle) work_.notify_one();
   if (thread_state_ == Thread::kPolling) queue_->Wake();
+}
+
+void ReadDriver::KickAndDrive() {
+  std::unique_lock lock(mutex_);
+  if (!callers_drive_) {
+    if (thread_state_ != Thread::kIdle || TotalInFlight() > 0 || !orphans_.empty()) return WakeThread();
+    callers_drive_ = true;
+  }
+  callers_window_ = std::max(kLeastWindowBytes, callers_window_ - callers_window_ / kWindowDecay);
+  DriveLocked(lock);
+}
+
+bool ReadDriver::Drive() {
+  std::unique_lock lock(mutex_);
+  if (callers_drive_) DriveLocked(lock);
+  return callers_drive_;
+}
+
+void ReadDriver::DriveLocked(std::unique_lock<std::mutex>& lock) {
+  if (driving_) return;  // the other one will see what is queued
+  driving_ = true;
+  const bool was_away = std::chrono::steady_clock::now() - driven_at_ > kAway;
+  const bool was_reading = TotalInFlight() > 0;
+  do {
+    Turn(lock, ReadQueue::Wait::kNo);
+    if (was_away && was_reading && TotalInFlight() == 0 && IsWaiting(ReadPriority::kDemand)) {
+      callers_window_ = std::min(2 * callers_window_, kMostWindowBytes);
+    }
+  } while (!requests_.empty() || (TotalInFlight() == 0 && IsWaiting(ReadPriority::kDemand)));
+  driving_ = false;
+  driven_at_ = std::chrono::steady_clock::now();
+  // Prefetches have to go on while the caller computes.
+  if (!callers_drive_ || IsWaiting(ReadPriority::kPrefetch)) WakeThread();
 }
 
 int64_t ReadDriver::read_us() const {
@@ -119,42 +166,51 @@ int64_t ReadDriver::read_us() const {
 void ReadDriver::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    requests_.clear();
-    const bool was_reading = TotalInFlight() > 0;
-    if (!stopping_) CutRequests();
-    if (TotalInFlight() == 0 && orphans_.empty()) {
-      if (stopping_) return;
+    const bool others = callers_drive_ || driving_;
+    const bool wanted = !stopping_ && (IsWaiting(ReadPriority::kDemand) || IsWaiting(ReadPriority::kPrefetch));
+    if (others || (!wanted && TotalInFlight() == 0 && orphans_.empty())) {
+      if (stopping_ && !others) return;
       thread_state_ = Thread::kIdle;
       work_.wait(lock);
       thread_state_ = Thread::kBusy;
-      continue;
+    } else {
+      Turn(lock, ReadQueue::Wait::kYes);
     }
-    if (!requests_.empty()) heard_at_ = std::chrono::steady_clock::now();
-    if (!was_reading) reading_since_ = heard_at_;
-    thread_state_ = Thread::kPolling;
-    lock.unlock();
-    for (const ReadRequest& request : requests_) queue_->Submit(request);
-    completions_.clear();
-    queue_->Poll(ReadQueue::Wait::kYes, completions_);
-    lock.lock();
-    thread_state_ = Thread::kBusy;
-    reports_.clear();
-    if (!completions_.empty()) heard_at_ = std::chrono::steady_clock::now();
-    const bool still_reading = TotalInFlight() > 0;
-    for (const ReadCompletion& completion : completions_) Apply(completion);
-    if (still_reading && TotalInFlight() == 0) {
-      read_ns_ += std::chrono::nanoseconds(heard_at_ - reading_since_).count();
-    }
-    if (reports_.empty()) continue;
-    lock.unlock();
-    for (const Report& report : reports_) on_report_(report);
-    lock.lock();
   }
+}
+
+// Hands over what is queued, then takes what has come back.
+void ReadDriver::Turn(std::unique_lock<std::mutex>& lock, ReadQueue::Wait wait) {
+  requests_.clear();
+  const bool was_reading = TotalInFlight() > 0;
+  if (!stopping_) CutRequests();
+  if (!requests_.empty()) heard_at_ = std::chrono::steady_clock::now();
+  if (!was_reading) reading_since_ = heard_at_;
+  if (wait == ReadQueue::Wait::kYes) thread_state_ = Thread::kPolling;
+  lock.unlock();
+  for (const ReadRequest& request : requests_) queue_->Submit(request);
+  completions_.clear();
+  queue_->Poll(wait, completions_);
+  lock.lock();
+  if (wait == ReadQueue::Wait::kYes) thread_state_ = Thread::kBusy;
+  reports_.clear();
+  if (!completions_.empty()) heard_at_ = std::chrono::steady_clock::now();
+  const bool still_reading = TotalInFlight() > 0;
+  for (const ReadCompletion& completion : completions_) Apply(completion);
+  if (still_reading && TotalInFlight() == 0) {
+    read_ns_ += std::chrono::nanoseconds(heard_at_ - reading_since_).count();
+  }
+  if (reports_.empty()) return;
+  lock.unlock();
+  for (const Report& report : reports_) on_report_(report);
+  lock.lock();
 }
 
 void ReadDriver::CutRequests() {
   List& demand = Waiting(ReadPriority::kDemand);
-  while (demand.first >= 0) CutOne(demand.first, std::numeric_limits<int64_t>::max());
+  while (demand.first >= 0 && !(callers_drive_ && outstanding_ >= callers_window_)) {
+    CutOne(demand.first, std::numeric_limits<int64_t>::max());
+  }
   List& prefetch = Waiting(ReadPriority::kPrefetch);
   while (prefetch.first >= 0 && InFlight(ReadPriority::kDemand) == 0 &&
          InFlight(ReadPriority::kPrefetch) < kPrefetchChunks) {
@@ -177,6 +233,8 @@ void ReadDriver::CutOne(int32_t index, int64_t bytes_max) {
   ++job.in_flight;
   job.first_in_flight += first ? 1 : 0;
   job.bytes += bytes;
+  job.outstanding += bytes;
+  outstanding_ += bytes;
   ++InFlight(job.priority);
   job.offset += bytes;
   if (job.offset < extent.bytes) return;
@@ -191,6 +249,10 @@ void ReadDriver::Apply(const ReadCompletion& completion) {
   Job& job = jobs_[static_cast<size_t>(index)];
   if (!job.active || generation != job.generation) return ApplyToOrphan(index, generation);
   CHECK(job.in_flight > 0);
+  // Requests of a job are taken to be of one size.
+  const int64_t back = job.outstanding / job.in_flight;
+  job.outstanding -= back;
+  outstanding_ -= back;
   --job.in_flight;
   --InFlight(job.priority);
   const bool first = (completion.tag & kFirstBit) != 0;

@@ -1,11 +1,17 @@
-// ReadDriver: the I/O thread. Turns jobs (a list of extents into one slot) into requests of a ReadQueue and says when a
-// whole job is done.
+// ReadDriver: the I/O thread, or whoever does its work. Turns jobs (a list of extents into one slot) into requests of a
+// ReadQueue and says when a whole job is done.
 //
 // Demand goes before prefetch: a prefetch is handed over in small chunks, and only while no demand read is in flight,
 // so that a demand read never waits behind more than a few of them. A prefetch that becomes wanted is promoted, one
 // that is not wanted any more is cancelled. A job that the drive does not answer can be abandoned and read again
-// elsewhere. Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling; reports
-// come on the I/O thread without the driver's lock.
+// elsewhere.
+//
+// A thread that will wait for its own reads may drive the queue in the I/O thread's place: the read then begins and its
+// end is seen without a switch of threads, which takes longer than a tenth of a read. It never sleeps at that: what it
+// does not want to wait for any longer it leaves to the I/O thread, with a Kick.
+//
+// Thread-safety: all methods by any thread. Locks: callers may hold their own lock while calling, except for Drive and
+// KickAndDrive; reports come on the thread that drives, without the driver's lock.
 #ifndef NUNSPARK_WEIGHTS_READ_DRIVER_H_
 #define NUNSPARK_WEIGHTS_READ_DRIVER_H_
 
@@ -65,7 +71,12 @@ class ReadDriver {
   int64_t BytesOf(int32_t job) const;
   // Gives up waiting for a job's reads. False, and no effect, when none of them is in flight.
   bool Abandon(int32_t job);
+  // The I/O thread reads what is queued, and goes on with what a caller has begun.
   void Kick();
+  // The caller reads what is queued, unless the I/O thread is at work. The caller then either drives on or kicks.
+  void KickAndDrive();
+  // What can be done at the moment without waiting, where callers drive. False: the I/O thread does.
+  bool Drive();
 
   // Whether reads are in flight and none was handed over or came back for so long. Abandoned ones do not count.
   bool IsSilent(std::chrono::milliseconds since) const;
@@ -88,6 +99,7 @@ class ReadDriver {
     int32_t in_flight = 0;        // requests
     int32_t first_in_flight = 0;  // those of the first extents
     int64_t bytes = 0;            // handed over
+    int64_t outstanding = 0;      // of these, about: not yet back
     ReadPriority priority = ReadPriority::kDemand;
     bool active = false;  // started, and kDone not yet made
     bool queued = false;  // in a list: has more requests to give
@@ -105,6 +117,9 @@ class ReadDriver {
   };
 
   void Run();
+  void Turn(std::unique_lock<std::mutex>& lock, ReadQueue::Wait wait);
+  void DriveLocked(std::unique_lock<std::mutex>& lock);
+  void WakeThread();
   void CutRequests();
   void CutOne(int32_t index, int64_t bytes_max);
   void Apply(const ReadCompletion& completion);
@@ -114,6 +129,7 @@ class ReadDriver {
   int32_t& InFlight(ReadPriority priority) { return in_flight_[static_cast<size_t>(priority)]; }
   List& Waiting(ReadPriority priority) { return waiting_[static_cast<size_t>(priority)]; }
   int32_t TotalInFlight() const { return in_flight_[0] + in_flight_[1]; }
+  bool IsWaiting(ReadPriority priority) { return Waiting(priority).first >= 0; }
 
   const std::unique_ptr<ReadQueue> queue_;
   const OnReport on_report_;
@@ -123,15 +139,20 @@ class ReadDriver {
   std::vector<Job> jobs_;
   List waiting_[2];
   int32_t in_flight_[2] = {0, 0};  // requests, by priority
-  std::vector<Orphan> orphans_;    // not among them
+  int64_t outstanding_ = 0;        // bytes of all jobs
+  int64_t callers_window_ = 0;     // how many of them callers keep outstanding
+  std::chrono::steady_clock::time_point driven_at_;
+  std::vector<Orphan> orphans_;  // not among them
   enum class Thread : uint8_t { kBusy, kIdle, kPolling };
   Thread thread_state_ = Thread::kBusy;
+  bool callers_drive_ = false;  // and the I/O thread stays idle
+  bool driving_ = false;        // one of them is at it
   bool stopping_ = false;
   int64_t read_ns_ = 0;
   std::chrono::steady_clock::time_point reading_since_;
   std::chrono::steady_clock::time_point heard_at_;  // of the last request handed over or returned
 
-  // Of the I/O thread only; their room is reused.
+  // Of the thread that drives; their room is reused.
   std::vector<ReadRequest> requests_;
   std::vector<ReadCompletion> completions_;
   std::vector<Report> reports_;
