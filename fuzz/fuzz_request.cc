@@ -19,6 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     CHECK(request->choices >= 1 && request->choices <= 64);
     CHECK(request->text.generate.logprobs >= -1);
+    CHECK(request->reasoning_budget.value_or(-1) >= -1);
     CHECK(request->text.stops.size() <= 64);
     CHECK(request->messages.is_null() || request->messages.is_array());
     CHECK(request->tools.is_null() || request->tools.is_array());

@@ -117,6 +117,19 @@ class TokenConstraint {
   virtual void Advance(int32_t token) = 0;
 };
 
+// Puts tokens into an output in place of those that were chosen: where reasoning has to end. Called by the thread that
+// decodes, for each token of the output first Replace, then Advance.
+class TokenOverride {
+ public:
+  virtual ~TokenOverride() = default;
+
+  // The token to take where `chosen` was.
+  virtual int32_t Replace(int32_t chosen) = 0;
+
+  // The token that came.
+  virtual void Advance(int32_t token) = 0;
+};
+
 struct GenerateOptions {
   int32_t max_tokens = 32;
   SamplingOptions sampling{};
@@ -124,7 +137,8 @@ struct GenerateOptions {
   int32_t min_tokens = 0;           // before so many, no token that ends the output is picked
   std::vector<int32_t> stop_ids{};  // end the output, beside the model's own, and whatever ignore_eos says
   int32_t logprobs = -1;            // logarithms of probabilities with each token, and of so many best ones; -1: none
-  std::shared_ptr<TokenConstraint> constraint{};  // of this output alone
+  std::shared_ptr<TokenConstraint> constraint{};    // of this output alone
+  std::shared_ptr<TokenOverride> token_override{};  // likewise
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };

@@ -353,7 +353,7 @@ int32_t SequenceGroup::ChildKept(const Member& member, int32_t node, int32_t cho
     const auto index = child - draft.parents.begin();
     if (draft.tokens[static_cast<size_t>(index)] == chosen) return static_cast<int32_t>(index);
   }
-  if (target_.accept_top_k <= 1 || first == draft.parents.end()) return -1;
+  if (target_.accept_top_k <= 1 || member.run.strict() || first == draft.parents.end()) return -1;
   const auto index = first - draft.parents.begin();
   const int64_t vocab = target_.model.hparams().vocab_size;
   const int32_t token = draft.tokens[static_cast<size_t>(index)];

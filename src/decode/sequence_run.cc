@@ -80,14 +80,16 @@ int32_t SequenceRun::Choose(const float* logits) {
     logits = scratch_.changed().data();
   }
   const int64_t position = result_.prompt_tokens + std::ssize(result_.ids) + std::ssize(taken_);
-  return sampler_.Sample(logits, {.seed = options_.sampling.seed,
-                                  .choice = options_.sampling.choice,
-                                  .position = static_cast<uint32_t>(position)});
+  const int32_t chosen = sampler_.Sample(logits, {.seed = options_.sampling.seed,
+                                                  .choice = options_.sampling.choice,
+                                                  .position = static_cast<uint32_t>(position)});
+  return options_.token_override != nullptr ? options_.token_override->Replace(chosen) : chosen;
 }
 
 void SequenceRun::Take(int32_t token, const float* logits) {
   taken_.push_back(token);
   if (rules_.active()) rules_.Advance(token);
+  if (options_.token_override != nullptr) options_.token_override->Advance(token);
   if (options_.logprobs < 0) return;
   std::vector<TokenLogprob>& best = result_.best_logprobs;
   best.resize(best.size() + static_cast<size_t>(options_.logprobs));

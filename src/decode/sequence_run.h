@@ -59,6 +59,8 @@ class SequenceRun {
   void Cached(int64_t tokens) { result_.cached_tokens = tokens; }
 
   const SamplingOptions& sampling() const { return options_.sampling; }
+  // Whether no token may be taken but the one that was chosen.
+  bool strict() const { return options_.constraint != nullptr || options_.token_override != nullptr; }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
   std::span<const int32_t> taken() const { return taken_; }
   int64_t left() const { return options_.max_tokens - std::ssize(result_.ids) - std::ssize(taken_); }

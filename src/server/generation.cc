@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "server/answers.h"
+#include "text/chat/reasoning_limit.h"
 
 namespace nunspark::server {
 namespace {
@@ -96,6 +97,14 @@ Status Generation::Submit(int32_t choice) {
   SequenceRequest sequence{.prompt = prompt_, .options = options_.generate};
   sequence.options.sampling.choice = static_cast<uint32_t>(choice);
   if (form_ != nullptr) sequence.options.constraint = form_->NewConstraint();
+  if (!reading_.reasoning_end.empty()) {
+    sequence.options.token_override = std::make_shared<text::ReasoningLimit>(
+        target_.tokenizer, reading_.format, text::OutputOptions{.tools = reading_.tools, .start = reading_.start},
+        text::ReasoningLimitOptions{
+            .budget = reading_.reasoning_budget,
+            .end_text = reading_.reasoning_end,
+            .end_tokens = options_.generate.ignore_eos ? std::vector<int32_t>() : target_.files.stop_ids()});
+  }
   const std::shared_ptr<Generation> self = shared_from_this();
   RequestCallbacks callbacks{
       .on_token = [self, choice](const GeneratedToken& token) { return self->OnToken(choice, token); },

@@ -87,6 +87,8 @@ struct OutputReading {
   text::OutputFormat format{};  // default: everything is content
   Json tools{};                 // that may be called
   text::OutputStart start = text::OutputStart::kMessage;
+  int64_t reasoning_budget = -1;         // in tokens; negative: none
+  std::vector<int32_t> reasoning_end{};  // tokens that close reasoning; empty: nothing does
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {

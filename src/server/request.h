@@ -31,6 +31,8 @@ struct TextRequest {
   std::string tool_name;  // kNamed
   Json template_kwargs;   // an object; null: none
   std::optional<bool> thinking;
+  std::string reasoning_effort;             // as the client wrote it
+  std::optional<int64_t> reasoning_budget;  // tokens of reasoning at most; negative: as many as there may be
   ResponseKind response = ResponseKind::kText;
   std::string response_form;  // the schema's or the grammar's text
 

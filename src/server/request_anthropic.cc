@@ -169,6 +169,12 @@ Status TakeThinking(const Json& value, TextRequest& request) {
   const std::string* const type = TypeOf(value);
   if (type == nullptr) return Wrong("thinking", "an object with a \"type\"", value);
   request.thinking = *type != "disabled";
+  const Json* const budget = value.Find("budget_tokens");
+  if (!*request.thinking || budget == nullptr || budget->is_null()) return Status();
+  if (!budget->is_int() || budget->as_int() < 0) {
+    return InvalidArgumentError("\"thinking.budget_tokens\" must be a number of tokens");
+  }
+  request.reasoning_budget = budget->as_int();
   return Status();
 }
 
@@ -191,7 +197,8 @@ constexpr Field kMessages[] = {
     {"seed", FieldUse::kHonoured, "not Anthropic's", nullptr},
     {"tools", FieldUse::kHonoured, "your own; not those that run at Anthropic", TakeTools},
     {"tool_choice", FieldUse::kHonoured, "auto, any, none, tool", TakeToolChoice},
-    {"thinking", FieldUse::kHonoured, "on or off; a budget is not kept", TakeThinking},
+    {"thinking", FieldUse::kHonoured, "on or off; after budget_tokens it is closed and the answer begins",
+     TakeThinking},
     {"metadata", FieldUse::kIgnored, "", nullptr},
     {"service_tier", FieldUse::kIgnored, "", nullptr},
     {"mcp_servers", FieldUse::kRefused, "this server calls no others", nullptr},

@@ -181,9 +181,9 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
                             {"documents", Json()},
                             {"add_generation_prompt", true}});
   text::ReasoningControl control;
-  if (request.thinking) {
-    control = text::ControlReasoning(format_, template_text_,
-                                     *request.thinking ? text::Reasoning::kOn : text::Reasoning::kOff);
+  const int64_t budget = ReasoningBudgetOf(request);
+  if (const std::optional<bool> thinking = budget == 0 ? false : request.thinking) {
+    control = text::ControlReasoning(format_, template_text_, *thinking ? text::Reasoning::kOn : text::Reasoning::kOff);
     for (const auto& [name, value] : control.template_kwargs) context.Set(name, value);
   }
   if (request.template_kwargs.is_object()) {
@@ -196,11 +196,29 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
   RETURN_IF_ERROR(text.status());
   const bool open = text::StartAfter(format_, *text) == text::OutputStart::kReasoning;
   *text += open ? control.append_when_open : control.append;
-  prepared.reading = {
-      .format = format_, .tools = tools ? request.tools : Json(), .start = text::StartAfter(format_, *text)};
+  prepared.reading = {.format = format_,
+                      .tools = tools ? request.tools : Json(),
+                      .start = text::StartAfter(format_, *text),
+                      .reasoning_budget = budget};
   ASSIGN_OR_RETURN(prepared.prompt, files_.Encode(*text));
   ASSIGN_OR_RETURN(prepared.form, FormOf(request, prepared.reading));
+  // What a form says follows the marker is the form's own.
+  const text::ReasoningEnd end = text::ReasoningEndOf(format_);
+  if (!end.marker.empty()) {
+    ASSIGN_OR_RETURN(prepared.reading.reasoning_end,
+                     files_.Encode(end.before + end.marker + (prepared.form == nullptr ? end.after : "")));
+  }
   return prepared;
+}
+
+int64_t Service::ReasoningBudgetOf(const TextRequest& request) const {
+  if (request.reasoning_budget) return *request.reasoning_budget;
+  if (template_text_.find("reasoning_effort") != std::string::npos) return -1;
+  constexpr std::pair<std::string_view, int64_t> kShares[] = {{"minimal", 10}, {"low", 5}, {"medium", 2}};
+  for (const auto& [effort, share] : kShares) {
+    if (request.reasoning_effort == effort) return request.text.generate.max_tokens / share;
+  }
+  return -1;
 }
 
 Result<std::shared_ptr<text::CompiledGrammar>> Service::FormOf(const TextRequest& request,
@@ -231,11 +249,13 @@ Result<std::shared_ptr<text::CompiledGrammar>> Service::FormOf(const TextRequest
         "this model's tokenizer does not say which bytes its tokens are: outputs cannot be held to a form");
   }
   Part form = ways.size() == 1 ? std::move(ways.front()) : Part::OneOf(std::move(ways));
-  // Reasoning that the prompt has opened is free, and ends before the answer.
-  if (reading.start == text::OutputStart::kReasoning && !forced) {
-    form = Part::Sequence({Part::TextUntil(reading.format.think_close), std::move(form)});
-  } else if (reading.start == text::OutputStart::kReasoning) {
-    form = Part::Sequence({Part::TextUntil(text::ReasoningEndText(reading.format)), std::move(form)});
+  // Reasoning that the prompt has opened is free, and ends before the answer. Forced calls have what stands between.
+  if (reading.start == text::OutputStart::kReasoning) {
+    const text::ReasoningEnd end = text::ReasoningEndOf(reading.format);
+    std::vector<Part> parts{Part::TextUntil(end.marker)};
+    if (!forced && end.after_required) parts.push_back(Part::Literal(end.after));
+    parts.push_back(std::move(form));
+    form = Part::Sequence(std::move(parts));
   }
   return grammars_->Get(form);
 }

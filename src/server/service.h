@@ -61,6 +61,8 @@ class Service {
     std::shared_ptr<text::CompiledGrammar> form{};
   };
   Result<Prepared> Prepare(const TextRequest& request);
+  // In tokens; -1: none.
+  int64_t ReasoningBudgetOf(const TextRequest& request) const;
   // What the answer has to look like; nullptr: anything.
   Result<std::shared_ptr<text::CompiledGrammar>> FormOf(const TextRequest& request, const OutputReading& reading);
   void CountTokens(const HttpRequest& request, Exchange& exchange);

@@ -1,32 +1,22 @@
 // nunspark serve, as clients see it: over sockets, against the running program.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "base/ascii.h"
 #include "base/json.h"
 #include "base/read_file.h"
 #include "base/sanitized_testing.h"
 #include "integration/program.h"
+#include "integration/serving.h"
 #include "integration/support.h"
 
 namespace nunspark::test {
 namespace {
-
-using namespace std::chrono_literals;
 
 // Tokens that take a moment, and no more than that.
 #ifdef NUNSPARK_SANITIZED
@@ -34,217 +24,6 @@ constexpr int kLongAnswer = 60;
 #else
 constexpr int kLongAnswer = 1500;
 #endif
-
-struct Reply {
-  int status = 0;
-  std::map<std::string, std::string> headers;
-  std::string body;  // chunks put together
-
-  Json json() const {
-    const Result<Json> parsed = ParseJson(body, "reply");
-    EXPECT_TRUE(parsed.ok()) << body;
-    return parsed.ok() ? *parsed : Json();
-  }
-};
-
-class Connection {
- public:
-  explicit Connection(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~Connection() { Close(); }
-  Connection(const Connection&) = delete;
-
-  bool connected() const { return connected_; }
-  void Close() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-  // As a client that is killed: with a reset.
-  void Reset() {
-    const linger hard{.l_onoff = 1, .l_linger = 0};
-    ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
-    Close();
-  }
-
-  bool Send(const std::string& text) const {
-    for (size_t sent = 0; sent < text.size();) {
-      const ssize_t count = ::send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (count <= 0) return false;
-      sent += static_cast<size_t>(count);
-    }
-    return true;
-  }
-
-  // More bytes; false at the end, or after so long without any.
-  bool ReadMore(std::chrono::milliseconds patience = 20s) {
-    pollfd poll{.fd = socket_, .events = POLLIN, .revents = 0};
-    if (::poll(&poll, 1, static_cast<int>(patience.count())) <= 0) return false;
-    char bytes[4096];
-    const ssize_t count = ::recv(socket_, bytes, sizeof(bytes), 0);
-    if (count <= 0) return false;
-    received_.append(bytes, static_cast<size_t>(count));
-    return true;
-  }
-
-  bool ReadUntil(const std::string& text) {
-    while (received_.find(text) == std::string::npos) {
-      if (!ReadMore()) return false;
-    }
-    return true;
-  }
-
-  Reply ReadReply(bool head_only = false) {
-    Reply reply;
-    if (!ReadUntil("\r\n\r\n")) return reply;
-    const size_t end = received_.find("\r\n\r\n");
-    const std::string head = received_.substr(0, end);
-    received_.erase(0, end + 4);
-    reply.status = std::atoi(head.c_str() + 9);
-    for (size_t at = head.find("\r\n"); at != std::string::npos;) {
-      const size_t next = head.find("\r\n", at + 2);
-      const std::string line = head.substr(at + 2, next == std::string::npos ? next : next - at - 2);
-      const size_t colon = line.find(": ");
-      reply.headers[AsciiLower(line.substr(0, colon))] = line.substr(colon + 2);
-      at = next;
-    }
-    if (head_only) return reply;
-    if (reply.headers["transfer-encoding"] == "chunked") {
-      while (true) {
-        if (!ReadUntil("\r\n")) break;
-        const size_t line = received_.find("\r\n");
-        const size_t size = std::stoul(received_.substr(0, line), nullptr, 16);
-        received_.erase(0, line + 2);
-        while (received_.size() < size + 2 && ReadMore()) {
-        }
-        if (received_.size() < size + 2) break;
-        reply.body += received_.substr(0, size);
-        received_.erase(0, size + 2);
-        if (size == 0) break;
-      }
-      return reply;
-    }
-    const size_t size = std::stoul(reply.headers["content-length"]);
-    while (received_.size() < size && ReadMore()) {
-    }
-    reply.body = received_.substr(0, size);
-    received_.erase(0, size);
-    return reply;
-  }
-
-  std::string& received() { return received_; }
-
- private:
-  int socket_;
-  bool connected_ = false;
-  std::string received_;
-};
-
-std::string RequestText(const std::string& method, const std::string& path, const std::string& body,
-                        const std::string& headers = "") {
-  return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + headers +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
-// A server on a free port, ended with the object.
-class Server {
- public:
-  explicit Server(const std::string& flags = "", const std::string& model = Demo()) {
-    log_ = temp_.path() + "/log";
-    child_ = fork();
-    if (child_ == 0) {
-      const std::string command = "exec " + kBinary + " serve " + model + " --port 0 " + flags + " 2>" + log_;
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    for (int i = 0; i < 1000 && port_ == 0 && waitpid(child_, nullptr, WNOHANG) == 0; ++i) {
-      std::this_thread::sleep_for(20ms);
-      const std::string log = Log();
-      const size_t at = log.find("http://127.0.0.1:");
-      if (at != std::string::npos && log.find("/v1", at) != std::string::npos) port_ = std::atoi(log.c_str() + at + 17);
-    }
-    EXPECT_NE(port_, 0) << Log();
-  }
-  ~Server() {
-    if (child_ > 0) {
-      kill(child_, SIGKILL);
-      waitpid(child_, nullptr, 0);
-    }
-  }
-
-  int port() const { return port_; }
-  pid_t pid() const { return child_; }
-  std::string Log() const {
-    const Result<std::string> log = ReadWholeFile(log_);
-    return log.ok() ? *log : std::string();
-  }
-
-  Reply Ask(const std::string& method, const std::string& path, const std::string& body = "",
-            const std::string& headers = "") const {
-    Connection connection(port_);
-    EXPECT_TRUE(connection.connected());
-    EXPECT_TRUE(connection.Send(RequestText(method, path, body, headers)));
-    return connection.ReadReply(method == "HEAD");
-  }
-  Reply Post(const std::string& path, const Json& body, const std::string& headers = "") const {
-    return Ask("POST", path, WriteJson(body), headers);
-  }
-
-  // Waits for its end after a signal; the exit code.
-  int Stop(int signal) {
-    kill(child_, signal);
-    int status = 0;
-    waitpid(child_, &status, 0);
-    child_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  // Value of a line of /metrics.
-  int64_t Metric(const std::string& name) const {
-    const std::string text = Ask("GET", "/metrics").body;
-    const size_t at = text.find("\nnunspark_" + name + "{");
-    EXPECT_NE(at, std::string::npos) << name;
-    return at == std::string::npos ? -1 : std::atoll(text.c_str() + text.find("} ", at) + 2);
-  }
-
- private:
-  TempFolder temp_;
-  std::string log_;
-  pid_t child_ = -1;
-  int port_ = 0;
-};
-
-Json Chat(const std::string& text, int64_t max_tokens = 30) {
-  return Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", text}}}},
-                      {"max_tokens", max_tokens}};
-}
-
-std::string ContentOf(const Json& reply, size_t choice = 0) {
-  const Json choices = MemberOf(reply, {"choices"});
-  if (!choices.is_array() || choices.as_array().size() <= choice) return "(none)";
-  return MemberOf(choices.as_array()[choice], {"message", "content"}).as_string();
-}
-
-// The events' data, one after the other.
-std::vector<std::string> EventsOf(const std::string& body) {
-  std::vector<std::string> events;
-  for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
-    const size_t end = body.find('\n', at);
-    events.push_back(body.substr(at + 6, end - at - 6));
-    at = end;
-  }
-  return events;
-}
-
-std::string AloneText(const std::string& prompt, const std::string& flags) {
-  std::string text = Nunspark("generate " + Demo() + " --prompt '" + prompt + "' " + flags).out;
-  if (!text.empty()) text.pop_back();
-  return text;
-}
 
 // Checklist items 65 and 66.
 TEST(Serve, ChatsHaveOpenAisShapes) {
@@ -469,6 +248,104 @@ TEST(Serve, AnswersAreOfTheFormThatIsAskedFor) {
   EXPECT_EQ(refused.status, 400) << refused.body;
   grammar.Set("grammar", "root ::= (");
   EXPECT_EQ(server.Post("/v1/chat/completions", grammar).status, 400);
+}
+
+// A model that reasons, as far as its template knows.
+std::string ReasoningDemo(const TempFolder& temp) {
+  std::string ignored;
+  EXPECT_EQ(RunShell("cp -r " + Demo() + "/. " + temp.path(), &ignored), 0);
+  const std::string path = temp.path() + "/chat_template.jinja";
+  std::string text = ReadWholeFile(path).value();
+  const std::string turn = "assistant\\n";
+  text.insert(text.rfind(turn) + turn.size(), "<think>\\n");
+  text += "{#- <think> </think> -#}";
+  std::ofstream(path) << text;
+  return temp.path();
+}
+
+TEST(Serve, ReasoningEndsWithItsBudgetAndTheAnswerFollows) {
+  const TempFolder temp;
+  const std::string model = ReasoningDemo(temp);
+  const Server server("--parallel 4", model);
+  const Server drafting("--parallel 4 --num-draft-tokens 4 --no-adaptive --draft-model " + ModelPath("demo-draft-4bit"),
+                        model);
+  const auto ask = [](const Server& from, const std::string& fields, const std::string& path) {
+    const Reply reply = from.Ask("POST", path,
+                                 R"({"max_tokens": 60, "temperature": 0.8, "seed": 5, )" + fields +
+                                     R"("messages": [{"role": "user", "content": "Tell me a story."}]})");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.json();
+  };
+  const auto message = [](const Json& reply, const char* part) {
+    const Json choices = MemberOf(reply, {"choices"});
+    const Json* const found = choices.as_array()[0].Find("message")->Find(part);
+    return found != nullptr && found->is_string() ? found->as_string() : std::string();
+  };
+  const std::string chat = "/v1/chat/completions";
+  const Json free = ask(server, "", chat);
+  EXPECT_GT(message(free, "reasoning_content").size(), 60u) << WriteJson(free);
+
+  const Json bounded = ask(server, R"("reasoning_budget": 8, )", chat);
+  const std::string reasoning = message(bounded, "reasoning_content"), content = message(bounded, "content");
+  EXPECT_TRUE(message(free, "reasoning_content").starts_with(reasoning) && reasoning.size() < 60) << reasoning;
+  EXPECT_FALSE(content.empty());
+  EXPECT_EQ(content.find("think>"), std::string::npos) << content;
+  EXPECT_EQ(MemberOf(bounded, {"usage", "completion_tokens"}).as_int(), 60);
+  for (const char* name : {"thinking_token_budget", "thinking_budget_tokens", "thinking_budget"}) {
+    EXPECT_EQ(message(ask(server, "\"" + std::string(name) + "\": 8, ", chat), "content"), content) << name;
+  }
+  EXPECT_EQ(message(ask(server, R"("reasoning": {"max_tokens": 8}, )", chat), "content"), content);
+  // Drafts change nothing, nor do others who ask.
+  EXPECT_EQ(message(ask(drafting, R"("reasoning_budget": 8, )", chat), "content"), content);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      const Json its = ask(i % 2 == 0 ? server : drafting, R"("reasoning_budget": 8, )", chat);
+      EXPECT_EQ(message(its, "reasoning_content"), reasoning);
+      EXPECT_EQ(message(its, "content"), content);
+    });
+  }
+  for (std::thread& client : clients) client.join();
+
+  EXPECT_EQ(message(ask(server, R"("reasoning_budget": 0, )", chat), "reasoning_content"), "");
+  EXPECT_EQ(message(ask(server, R"("reasoning_effort": "none", )", chat), "reasoning_content"), "");
+  EXPECT_EQ(message(ask(server, R"("reasoning_budget": -1, )", chat), "reasoning_content"),
+            message(free, "reasoning_content"));
+  const std::string low = message(ask(server, R"("reasoning_effort": "low", )", chat), "reasoning_content");
+  EXPECT_TRUE(low.starts_with(reasoning) && low.size() > reasoning.size() &&
+              low.size() < message(free, "reasoning_content").size())
+      << low;
+
+  const Json anthropic = ask(server, R"("thinking": {"type": "enabled", "budget_tokens": 8}, )", "/v1/messages");
+  const Json::Array blocks = MemberOf(anthropic, {"content"}).as_array();
+  ASSERT_EQ(blocks.size(), 2u) << WriteJson(anthropic);
+  EXPECT_EQ(blocks[0].Find("thinking")->as_string(), reasoning);
+  EXPECT_EQ(blocks[1].Find("text")->as_string(), content);
+
+  const Json held = ask(server, R"("reasoning_budget": 8, "response_format": {"type": "json_schema", "json_schema":
+      {"schema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+      "additionalProperties": false}}}, )",
+                        chat);
+  EXPECT_EQ(message(held, "reasoning_content"), reasoning);
+  EXPECT_TRUE(ParseJson(message(held, "content"), "held").ok()) << WriteJson(held);
+  const Reply refused = server.Ask("POST", chat, R"({"reasoning_budget": "x", "messages": []})");
+  EXPECT_EQ(refused.status, 400);
+}
+
+TEST(Serve, AnEndInsideReasoningStillGivesAnAnswer) {
+  const TempFolder temp;
+  const Server server("", ReasoningDemo(temp));
+  // The bias makes the model end its output at once, in its reasoning; what follows that is the answer.
+  const Reply reply =
+      server.Ask("POST", "/v1/chat/completions",
+                 R"({"max_tokens": 40, "messages": [{"role": "user", "content": "x"}], "logit_bias": {"4095": 1000}})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json json = reply.json();
+  const Json choice = MemberOf(json, {"choices"}).as_array()[0];
+  EXPECT_EQ(MemberOf(choice, {"finish_reason"}).as_string(), "stop");
+  // The text that closes the reasoning, and then the end.
+  EXPECT_GT(MemberOf(json, {"usage", "completion_tokens"}).as_int(), 2);
+  EXPECT_LT(MemberOf(json, {"usage", "completion_tokens"}).as_int(), 40);
 }
 
 TEST(Serve, AnswersDoNotDependOnWhoElseIsAsking) {

@@ -227,10 +227,20 @@ ReasoningControl ControlReasoning(const OutputFormat& format, std::string_view t
   return control;
 }
 
+ReasoningEnd ReasoningEndOf(const OutputFormat& format) {
+  if (format.tools == ToolFamily::kHarmony) {
+    return {.before = {},
+            .marker = "<|end|>",
+            .after = "<|start|>assistant<|channel|>final<|message|>",
+            .after_required = true};
+  }
+  if (format.think_close.empty()) return {};
+  return {.before = "\n", .marker = format.think_close, .after = format.think_close == "</think>" ? "\n\n" : ""};
+}
+
 std::string ReasoningEndText(const OutputFormat& format) {
-  if (format.tools == ToolFamily::kHarmony) return "<|end|><|start|>assistant<|channel|>final<|message|>";
-  if (format.think_close.empty()) return "";
-  return "\n" + format.think_close + (format.think_close == "</think>" ? "\n\n" : "");
+  const ReasoningEnd end = ReasoningEndOf(format);
+  return end.before + end.marker + end.after;
 }
 
 std::vector<ForcedCall> ForcedCalls(const OutputFormat& format, const Json& tools, std::string_view name,

@@ -83,8 +83,14 @@ enum class Reasoning : uint8_t { kOff, kOn };
 ReasoningControl ControlReasoning(const OutputFormat& format, std::string_view template_text, Reasoning reasoning,
                                   std::string_view effort = "");
 
-// The text that ends reasoning and begins the answer: what to put into the sequence when a reasoning budget is spent,
-// or when the model stopped inside its reasoning and an answer is wanted. Empty where there is no reasoning.
+// The text that ends reasoning and begins the answer, in three parts: what to put into the sequence when a reasoning
+// budget is spent, or when the model stopped inside its reasoning and an answer is wanted. Empty where there is no
+// reasoning.
+struct ReasoningEnd {
+  std::string before, marker, after;
+  bool after_required = false;  // else it is what models usually write
+};
+ReasoningEnd ReasoningEndOf(const OutputFormat& format);
 std::string ReasoningEndText(const OutputFormat& format);
 
 // One way to make a forced call: `prefix`, then JSON that `schema` describes, then `suffix`. What follows the suffix is
