@@ -21,6 +21,7 @@ namespace nunspark::cli {
 namespace {
 
 constexpr int64_t kUsualContext = 8192;
+constexpr double kMostClientTimeout = 24 * 3600;
 constexpr int64_t kMostKeyBytes = 1 << 20;
 
 struct Flags {
@@ -35,7 +36,7 @@ struct Flags {
   std::string prefix_file;
   int64_t parallel = 4, queue = 64, max_tokens = 256;
   std::string api_key_file, cors_origin;
-  double timeout_s = 0, drain_s = 30;
+  double timeout_s = 0, drain_s = 30, client_timeout_s = 30;
   bool log_requests = false;
 };
 
@@ -77,6 +78,10 @@ Result<int> Run(const Flags& flags) {
   }
   if (!(flags.timeout_s >= 0) || !(flags.drain_s >= 0)) {
     return InvalidArgumentError("--timeout and --drain must not be negative");
+  }
+  if (!(flags.client_timeout_s > 0 && flags.client_timeout_s <= kMostClientTimeout)) {
+    return InvalidArgumentError(fmt::format("--client-timeout must be above 0 and at most {}, found {}",
+                                            kMostClientTimeout, flags.client_timeout_s));
   }
   ASSIGN_OR_RETURN(std::vector<std::string> keys, ReadKeys(flags.api_key_file));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
@@ -122,7 +127,12 @@ Result<int> Run(const Flags& flags) {
                            .log_requests = flags.log_requests});
   ASSIGN_OR_RETURN(
       const std::unique_ptr<server::HttpServer> http,
-      server::HttpServer::Listen({.host = flags.host, .port = flags.port, .cors_origin = flags.cors_origin},
+      server::HttpServer::Listen({.host = flags.host,
+                                  .port = flags.port,
+                                  .header_timeout_s = flags.client_timeout_s,
+                                  .body_timeout_s = flags.client_timeout_s,
+                                  .write_timeout_s = flags.client_timeout_s,
+                                  .cors_origin = flags.cors_origin},
                                  [&service](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
                                    service.Handle(std::move(request), std::move(exchange));
                                  }));
@@ -163,6 +173,9 @@ void AddServe(CLI::App& app, Action* action) {
   verb->add_option("--api-key-file", flags->api_key_file, "file of keys, one a line; only who has one may ask");
   verb->add_option("--cors-origin", flags->cors_origin, "web pages from here may ask ('*': from anywhere)");
   verb->add_option("--timeout", flags->timeout_s, "seconds that a request may take; 0 = any")->capture_default_str();
+  verb->add_option("--client-timeout", flags->client_timeout_s,
+                   "seconds that a client may take for a request's head, or be silent in its body or beside its answer")
+      ->capture_default_str();
   verb->add_option("--drain", flags->drain_s, "seconds that answers have to end after Ctrl-C")->capture_default_str();
   verb->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt from its beginning");
   verb->add_option("--prefix-file", flags->prefix_file, "keep what is computed for prompts here between runs");

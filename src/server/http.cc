@@ -45,6 +45,9 @@ constexpr size_t kReadBytes = 64 << 10;
 // Between two looks at whether a connection that was refused for want of descriptors may be had.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+// For what a client still sends after it was refused.
+constexpr std::chrono::seconds kLinger{2};
+
 std::chrono::nanoseconds Duration(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
@@ -103,6 +106,38 @@ std::optional<std::string> DecodePath(std::string_view path) {
   if (decoded.empty() || decoded[0] != '/') return std::nullopt;
   return decoded;
 }
+
+// An end to waiting for bytes: what reads from the stream then is cancelled. Of the connections' thread.
+class Deadline {
+ public:
+  using TimePoint = net::steady_timer::time_point;
+
+  explicit Deadline(beast::tcp_stream& stream) : timer_(stream.get_executor()), state_(std::make_shared<State>()) {
+    state_->stream = &stream;
+    stream.expires_never();
+  }
+  ~Deadline() { state_->stream = nullptr; }
+  Deadline(const Deadline&) = delete;
+
+  void Set(TimePoint end) {
+    timer_.expires_at(end);
+    timer_.async_wait([state = state_](error_code cancelled) {
+      if (cancelled || state->stream == nullptr) return;
+      state->passed = true;
+      state->stream->cancel();
+    });
+  }
+  bool passed() const { return state_->passed; }
+
+ private:
+  struct State {
+    beast::tcp_stream* stream = nullptr;
+    bool passed = false;
+  };
+
+  net::steady_timer timer_;
+  const std::shared_ptr<State> state_;
+};
 
 // What other threads hand to the connection's coroutine.
 class ExchangeImpl : public Exchange {
@@ -314,6 +349,24 @@ class HttpServerImpl : public HttpServer {
   }
 
  private:
+  using Parser = http::request_parser<http::buffer_body>;
+
+  // Bytes of one request's body, among those of all.
+  class Waiting {
+   public:
+    explicit Waiting(HttpServerImpl& server) : server_(server) {}
+    ~Waiting() { server_.waiting_body_bytes_ -= bytes_; }
+    bool Add(int64_t bytes) const {
+      bytes_ += bytes;
+      server_.waiting_body_bytes_ += bytes;
+      return server_.waiting_body_bytes_ <= server_.options_.max_waiting_body_bytes;
+    }
+
+   private:
+    HttpServerImpl& server_;
+    mutable int64_t bytes_ = 0;
+  };
+
   void StopWhenDrained() {
     if (stopping_ && connections_ == 0) io_.stop();
   }
@@ -361,6 +414,21 @@ class HttpServerImpl : public HttpServer {
     }
     error_code ignored;
     stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    if (refused_.erase(&stream) > 0) co_await Linger(stream);
+  }
+
+  // Takes what a client sends that was refused on its way: closing at once would make its system drop the answer.
+  net::awaitable<void> Linger(beast::tcp_stream& stream) {
+    std::vector<char> part(kReadBytes);
+    Deadline deadline(stream);
+    deadline.Set(net::steady_timer::clock_type::now() + kLinger);
+    idle_.insert(&stream);
+    int64_t left = options_.max_body_bytes;
+    for (error_code error; !error && left > 0 && !deadline.passed() && !stopping_;) {
+      left -= static_cast<int64_t>(
+          co_await stream.async_read_some(net::buffer(part), net::redirect_error(net::use_awaitable, error)));
+    }
+    idle_.erase(&stream);
   }
 
   net::awaitable<bool> WriteAll(beast::tcp_stream& stream, std::string text) {
@@ -371,22 +439,30 @@ class HttpServerImpl : public HttpServer {
   }
 
   net::awaitable<bool> Refuse(beast::tcp_stream& stream, int status, std::string_view message) {
+    refused_.insert(&stream);
     co_await WriteAll(stream, WholeText(ErrorResponse(status, message), options_.cors_origin, false, false));
     co_return false;
   }
 
   // Reads a request and writes its answer. False: the connection is of no more use.
   net::awaitable<bool> OneRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, bool first, bool& keep) {
-    http::request_parser<http::buffer_body> parser;
+    Parser parser;
     parser.header_limit(static_cast<uint32_t>(options_.max_header_bytes));
     parser.body_limit(static_cast<uint64_t>(options_.max_body_bytes));
-    stream.expires_after(Duration(first ? options_.header_timeout_s : options_.idle_timeout_s));
     error_code error;
-    idle_.insert(&stream);
-    co_await http::async_read_header(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
-    idle_.erase(&stream);
+    {
+      Deadline deadline(stream);
+      deadline.Set(net::steady_timer::clock_type::now() +
+                   Duration(first ? options_.header_timeout_s : options_.idle_timeout_s));
+      idle_.insert(&stream);
+      co_await http::async_read_header(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
+      idle_.erase(&stream);
+      if (deadline.passed() && (buffer.size() > 0 || parser.got_some())) {
+        co_return co_await Refuse(stream, 408, "the request's head took too long");
+      }
+    }
     if (error == http::error::header_limit) co_return co_await Refuse(stream, 431, "the request's head is too large");
-    if (error == beast::error::timeout || error == net::error::operation_aborted) co_return false;
+    if (error == net::error::operation_aborted) co_return false;
     if (error == http::error::end_of_stream || error == net::error::eof || error == net::error::connection_reset) {
       co_return false;
     }
@@ -413,22 +489,7 @@ class HttpServerImpl : public HttpServer {
       if (!co_await WriteAll(stream, "HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
     }
 
-    std::vector<char> part(kReadBytes);
-    while (!parser.is_done()) {
-      parser.get().body().data = part.data();
-      parser.get().body().size = part.size();
-      stream.expires_after(Duration(options_.body_timeout_s));
-      co_await http::async_read(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
-      if (error == http::error::need_buffer) error = {};
-      if (error == http::error::body_limit) co_return co_await Refuse(stream, 413, "the request's body is too large");
-      if (error) co_return false;
-      const size_t count = part.size() - parser.get().body().size;
-      if (!waiting.Add(std::ssize(std::string_view(part.data(), count)))) {
-        co_return co_await Refuse(stream, 503, "too many large requests at once; try again later");
-      }
-      request.body.append(part.data(), count);
-    }
-    stream.expires_never();
+    if (!co_await ReadBody(stream, buffer, parser, waiting, request.body)) co_return false;
 
     const bool head_only = request.method == "HEAD";
     if (request.method == "OPTIONS" && !options_.cors_origin.empty()) {
@@ -442,6 +503,39 @@ class HttpServerImpl : public HttpServer {
     const bool written = done.index() == 0 && std::get<0>(done);
     exchange->Close();
     co_return written;
+  }
+
+  // False: it did not come, or is refused.
+  net::awaitable<bool> ReadBody(beast::tcp_stream& stream, beast::flat_buffer& buffer, Parser& parser,
+                                const Waiting& waiting, std::string& body) {
+    if (parser.is_done()) co_return true;
+    std::vector<char> part(kReadBytes);
+    Deadline deadline(stream);
+    const Deadline::TimePoint start = net::steady_timer::clock_type::now();
+    while (!parser.is_done()) {
+      const double most_s =
+          options_.body_timeout_s + static_cast<double>(body.size()) / static_cast<double>(options_.least_body_rate);
+      deadline.Set(
+          std::min(net::steady_timer::clock_type::now() + Duration(options_.body_timeout_s), start + Duration(most_s)));
+      parser.get().body().data = part.data();
+      parser.get().body().size = part.size();
+      error_code error;
+      co_await http::async_read(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
+      if (deadline.passed()) co_return co_await Refuse(stream, 408, "the request's body took too long");
+      if (error == http::error::need_buffer) error = {};
+      if (error == http::error::body_limit) co_return co_await Refuse(stream, 413, "the request's body is too large");
+      if (error == net::error::operation_aborted || error == net::error::eof || error == http::error::partial_message ||
+          error == net::error::connection_reset) {
+        co_return false;
+      }
+      if (error) co_return co_await Refuse(stream, 400, "the request's body is not HTTP/1.1");
+      const size_t count = part.size() - parser.get().body().size;
+      if (!waiting.Add(static_cast<int64_t>(count))) {
+        co_return co_await Refuse(stream, 503, "too many large requests at once; try again later");
+      }
+      body.append(part.data(), count);
+    }
+    co_return true;
   }
 
   // Writes what comes through the exchange.
@@ -505,27 +599,12 @@ class HttpServerImpl : public HttpServer {
     }
   }
 
-  // Bytes of one request's body, among those of all.
-  class Waiting {
-   public:
-    explicit Waiting(HttpServerImpl& server) : server_(server) {}
-    ~Waiting() { server_.waiting_body_bytes_ -= bytes_; }
-    bool Add(int64_t bytes) const {
-      bytes_ += bytes;
-      server_.waiting_body_bytes_ += bytes;
-      return server_.waiting_body_bytes_ <= server_.options_.max_waiting_body_bytes;
-    }
-
-   private:
-    HttpServerImpl& server_;
-    mutable int64_t bytes_ = 0;
-  };
-
   const HttpOptions options_;
   const HttpHandler handler_;
   std::atomic<int64_t> connections_{0};
   int64_t waiting_body_bytes_ = 0;
-  std::unordered_set<beast::tcp_stream*> idle_;  // between requests
+  std::unordered_set<beast::tcp_stream*> idle_;     // between requests
+  std::unordered_set<beast::tcp_stream*> refused_;  // whose rest is not read
   bool stopping_ = false;
   // After all that connections use, which end with it.
   net::io_context io_{1};

@@ -68,12 +68,13 @@ struct HttpOptions {
   int port = 8080;  // 0: any that is free
   int64_t max_connections = 2048;
   int64_t max_header_bytes = 32 << 10;
-  int64_t max_body_bytes = 32 << 20;           // of one request
-  int64_t max_waiting_body_bytes = 256 << 20;  // of all that are being read or handled
-  int64_t max_unsent_bytes = 8 << 20;          // of one answer, for a client that does not read it
-  double header_timeout_s = 10;
-  double body_timeout_s = 30;  // without a byte of it
-  double idle_timeout_s = 75;  // between requests
+  int64_t max_body_bytes = 16 << 20;          // of one request
+  int64_t max_waiting_body_bytes = 64 << 20;  // of all that are being read or handled
+  int64_t max_unsent_bytes = 8 << 20;         // of one answer, for a client that does not read it
+  double header_timeout_s = 10;               // for all of it
+  double body_timeout_s = 30;                 // without a byte of it; and no more than that beside least_body_rate
+  int64_t least_body_rate = 16 << 10;         // bytes per second
+  double idle_timeout_s = 75;                 // between requests, up to the end of the next one's head
   double write_timeout_s = 60;
   double keep_alive_s = 10;
   std::string cors_origin{};  // "Access-Control-Allow-Origin"; empty: none
