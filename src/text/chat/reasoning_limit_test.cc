@@ -16,9 +16,7 @@ class ReasoningLimitTest : public ::testing::Test {
     format_.think_close = "</think>";
   }
 
-  std::vector<int32_t> Ids(std::string_view text) const {
-    return tokenizer_->Encode(text, AddSpecials::kNo).value();
-  }
+  std::vector<int32_t> Ids(std::string_view text) const { return tokenizer_->Encode(text, AddSpecials::kNo).value(); }
 
   // What comes out when the model would write `model`, token by token, and then the end token: reasoning, content.
   std::pair<std::string, std::string> Write(std::string_view model, int64_t budget, OutputStart start) const {
