@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -96,13 +97,21 @@ class Answers : public AnswerSink {
         probabilities_(request.text.generate.logprobs >= 0),
         choices_(static_cast<size_t>(request.choices)) {}
 
+  // A stream begins before its first token: whoever waits sees that it lives.
+  void OnQueued() override {
+    const std::lock_guard lock(mutex_);
+    if (stream_ && !ended_) Stream({});
+  }
+
   void OnPrompt(int64_t done, int64_t total) override {
+    const std::lock_guard lock(mutex_);
     // A comment: whoever waits sees that the connection lives, and how far the prompt is.
     if (stream_ && done < total) Stream(fmt::format(": prompt {}/{}\n\n", done, total));
   }
 
   void OnDeltas(int32_t choice, const std::vector<OutputDelta>& deltas,
                 const std::vector<TokenProbability>& probabilities) override {
+    const std::lock_guard lock(mutex_);
     Choice& c = choices_[static_cast<size_t>(choice)];
     if (stream_) {
       Stream(DeltaEvents(choice, c, deltas, probabilities));
@@ -114,6 +123,7 @@ class Answers : public AnswerSink {
   }
 
   void OnAnswerEnd(int32_t choice, AnswerEnd end, const std::string& stop) override {
+    const std::lock_guard lock(mutex_);
     Choice& c = choices_[static_cast<size_t>(choice)];
     c.end = end;
     c.stop = stop;
@@ -121,6 +131,8 @@ class Answers : public AnswerSink {
   }
 
   void OnEnd(const Status& status, const Usage& usage) override {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
     if (!status.ok()) {
       if (begun_) {
         Stream("event: error\n" + Event(ErrorJson(status)));
@@ -185,7 +197,8 @@ class Answers : public AnswerSink {
   const AnswerContext context_;
   const bool stream_, include_usage_, probabilities_;
   std::vector<Choice> choices_;
-  bool begun_ = false;
+  std::mutex mutex_;
+  bool begun_ = false, ended_ = false;
 };
 
 class OpenAiAnswers : public Answers {

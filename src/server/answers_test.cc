@@ -15,6 +15,7 @@ class FakeExchange : public Exchange {
  public:
   void Send(HttpResponse response) override { whole = std::move(response); }
   void Begin(int status, std::string content_type, Headers, std::string) override {
+    begun = true;
     whole.status = status;
     whole.content_type = std::move(content_type);
   }
@@ -25,7 +26,7 @@ class FakeExchange : public Exchange {
 
   HttpResponse whole;
   std::string stream;
-  bool ended = false;
+  bool begun = false, ended = false;
 };
 
 // Reasoning, text, and two calls, the second in pieces.
@@ -159,6 +160,24 @@ TEST_F(AnswersTest, ErrorsHaveEachApisForm) {
   begun->OnEnd(IoError("the drive is gone"), {});
   EXPECT_NE(exchange_->stream.find("the drive is gone"), std::string::npos);
   EXPECT_TRUE(exchange_->ended);
+}
+
+TEST_F(AnswersTest, AStreamThatIsQueuedHasBegun) {
+  TextRequest request;
+  const std::unique_ptr<AnswerSink> whole = ChatAnswer(Context(), request);
+  whole->OnQueued();
+  EXPECT_FALSE(exchange_->begun);
+  request.stream = true;
+  const std::unique_ptr<AnswerSink> ended = ChatAnswer(Context(), request);
+  ended->OnEnd(IoError("the drive is gone"), {});
+  ended->OnQueued();
+  EXPECT_FALSE(exchange_->begun);
+  const std::unique_ptr<AnswerSink> stream = MessagesAnswer(Context(), request, 70);
+  stream->OnQueued();
+  EXPECT_TRUE(exchange_->begun);
+  EXPECT_NE(exchange_->stream.find("message_start"), std::string::npos);
+  Play(*stream);
+  EXPECT_EQ(exchange_->stream.find("message_start"), exchange_->stream.rfind("message_start"));
 }
 
 TEST(NewId, IsNeverTheSame) {

@@ -89,6 +89,7 @@ Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& ta
   generation->prompt_ = std::move(prompt);
   generation->form_ = std::move(form);
   RETURN_IF_ERROR(generation->Submit(0));
+  generation->sink_->OnQueued();
   return generation;
 }
 

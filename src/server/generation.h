@@ -37,6 +37,8 @@ enum class AnswerEnd : uint8_t { kStop, kStopString, kToolCalls, kLength, kCance
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
+  // The request has its place, in the queue at least. By the thread that submitted it, while other calls come.
+  virtual void OnQueued() {}
   virtual void OnPrompt(int64_t done, int64_t total) = 0;
   // What became certain with some tokens; `probabilities` where they were asked for, of tokens of the content.
   virtual void OnDeltas(int32_t choice, const std::vector<text::OutputDelta>& deltas,

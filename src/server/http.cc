@@ -457,7 +457,7 @@ class HttpServerImpl : public HttpServer {
       idle_.insert(&stream);
       co_await http::async_read_header(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
       idle_.erase(&stream);
-      if (deadline.passed() && (buffer.size() > 0 || parser.got_some())) {
+      if (error && deadline.passed() && (buffer.size() > 0 || parser.got_some())) {
         co_return co_await Refuse(stream, 408, "the request's head took too long");
       }
     }
@@ -521,7 +521,9 @@ class HttpServerImpl : public HttpServer {
       parser.get().body().size = part.size();
       error_code error;
       co_await http::async_read(stream, buffer, parser, net::redirect_error(net::use_awaitable, error));
-      if (deadline.passed()) co_return co_await Refuse(stream, 408, "the request's body took too long");
+      if (error == net::error::operation_aborted && deadline.passed()) {
+        co_return co_await Refuse(stream, 408, "the request's body took too long");
+      }
       if (error == http::error::need_buffer) error = {};
       if (error == http::error::body_limit) co_return co_await Refuse(stream, 413, "the request's body is too large");
       if (error == net::error::operation_aborted || error == net::error::eof || error == http::error::partial_message ||

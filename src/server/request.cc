@@ -209,19 +209,28 @@ Status TakeReasoningEffort(const Json& value, TextRequest& request) {
   return Status();
 }
 
-Status TakeReasoningBudget(const Json& value, TextRequest& request) {
-  if (!value.is_int() || value.as_int() < -1) {
-    return InvalidArgumentError("a budget of reasoning must be a number of tokens, or -1 for no bound");
+Status TakeBudget(std::string_view field, const Json& value, TextRequest& request) {
+  if (!value.is_int()) return Wrong(field, "a number of tokens, or -1 for no bound", value);
+  if (value.as_int() < -1) {
+    return InvalidArgumentError(fmt::format("\"{}\" must be at least -1, found {}", field, value.as_int()));
   }
   request.reasoning_budget = value.as_int();
   return Status();
+}
+
+// One field under the names that servers have for it.
+constexpr char kReasoningBudget[] = "reasoning_budget", kTokenBudget[] = "thinking_token_budget",
+               kBudgetTokens[] = "thinking_budget_tokens", kThinkingBudget[] = "thinking_budget";
+template <const char* name>
+Status TakeReasoningBudget(const Json& value, TextRequest& request) {
+  return TakeBudget(name, value, request);
 }
 
 Status TakeReasoning(const Json& value, TextRequest& request) {
   if (!value.is_object()) return Wrong("reasoning", "an object", value);
   const auto has = [&](const char* name) { return value.Find(name) != nullptr && !value.Find(name)->is_null(); };
   if (has("effort")) RETURN_IF_ERROR(TakeReasoningEffort(*value.Find("effort"), request));
-  if (has("max_tokens")) RETURN_IF_ERROR(TakeReasoningBudget(*value.Find("max_tokens"), request));
+  if (has("max_tokens")) RETURN_IF_ERROR(TakeBudget("reasoning.max_tokens", *value.Find("max_tokens"), request));
   if (has("enabled")) {
     ASSIGN_OR_RETURN(request.thinking, BoolOf("reasoning.enabled", *value.Find("enabled")));
   }
@@ -316,11 +325,12 @@ constexpr Field kChat[] = {
      "given to the template; where it knows none, minimal, low and medium are a tenth, a fifth and a half of the "
      "answer's tokens; \"none\" turns thinking off",
      TakeReasoningEffort},
-    {"reasoning_budget", FieldUse::kHonoured,
-     "tokens of reasoning, after which it is closed and the answer begins; 0: none, -1: no bound", TakeReasoningBudget},
-    {"thinking_token_budget", FieldUse::kHonoured, "the same, vLLM's name", TakeReasoningBudget},
-    {"thinking_budget_tokens", FieldUse::kHonoured, "the same, llama-server's", TakeReasoningBudget},
-    {"thinking_budget", FieldUse::kHonoured, "the same, Qwen's", TakeReasoningBudget},
+    {kReasoningBudget, FieldUse::kHonoured,
+     "tokens of reasoning, after which it is closed and the answer begins; 0: none, -1: no bound",
+     TakeReasoningBudget<kReasoningBudget>},
+    {kTokenBudget, FieldUse::kHonoured, "the same, vLLM's name", TakeReasoningBudget<kTokenBudget>},
+    {kBudgetTokens, FieldUse::kHonoured, "the same, llama-server's", TakeReasoningBudget<kBudgetTokens>},
+    {kThinkingBudget, FieldUse::kHonoured, "the same, Qwen's", TakeReasoningBudget<kThinkingBudget>},
     {"reasoning", FieldUse::kHonoured, "effort, max_tokens, enabled", TakeReasoning},
     {"user", FieldUse::kIgnored, "", nullptr},
     {"metadata", FieldUse::kIgnored, "", nullptr},

@@ -57,6 +57,33 @@ TEST(Request, SamplingAndToolsAreTaken) {
   EXPECT_EQ(request.response_form, R"({"type":"object"})");
 }
 
+TEST(Request, ABudgetOfReasoningHasTheNamesThatServersHaveForIt) {
+  for (const char* name : {"reasoning_budget", "thinking_token_budget", "thinking_budget_tokens", "thinking_budget"}) {
+    const auto body = [&](const char* value) { return "{\"" + std::string(name) + "\": " + value + "}"; };
+    EXPECT_EQ(Parse(body("7"))->reasoning_budget, 7);
+    EXPECT_EQ(Parse(body("-1"))->reasoning_budget, -1);
+    EXPECT_EQ(Parse(body("null"))->reasoning_budget, std::nullopt);
+    for (const char* wrong : {"-2", "1.5", "\"x\""}) {
+      EXPECT_NE(Parse(body(wrong)).status().message().find("\"" + std::string(name) + "\" must be"), std::string::npos);
+    }
+  }
+  const TextRequest request = Parse(R"({"reasoning": {"effort": "low", "max_tokens": 9}})").value();
+  EXPECT_EQ(request.reasoning_effort, "low");
+  EXPECT_EQ(request.reasoning_budget, 9);
+  EXPECT_EQ(request.thinking, true);
+  EXPECT_EQ(Parse(R"({"reasoning": {"enabled": false}})")->thinking, false);
+  EXPECT_EQ(Parse(R"({"thinking": {"type": "enabled", "budget_tokens": 64}})", MessagesFields())->reasoning_budget, 64);
+  EXPECT_FALSE(Parse(R"({"thinking": {"type": "enabled", "budget_tokens": "x"}})", MessagesFields()).ok());
+}
+
+TEST(Request, BodiesOfTooManyValuesAreRefused) {
+  std::string many = "{\"x\": [";
+  for (int i = 0; i < 600000; ++i) many += "1,";
+  EXPECT_NE(Parse(many + "1]}").status().message().find("values"), std::string::npos);
+  // What is inside a string is none.
+  EXPECT_TRUE(Parse("{\"x\": \"\\\"" + std::string(600000, ',') + "\"}").ok());
+}
+
 TEST(Request, WrongTypesAreRefusedByName) {
   for (const char* field : {"messages",
                             "model",

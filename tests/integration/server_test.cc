@@ -330,6 +330,7 @@ TEST(Serve, ReasoningEndsWithItsBudgetAndTheAnswerFollows) {
   EXPECT_TRUE(ParseJson(message(held, "content"), "held").ok()) << WriteJson(held);
   const Reply refused = server.Ask("POST", chat, R"({"reasoning_budget": "x", "messages": []})");
   EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("reasoning_budget"), std::string::npos);
 }
 
 TEST(Serve, AnEndInsideReasoningStillGivesAnAnswer) {
