@@ -68,7 +68,7 @@ struct HttpOptions {
   int port = 8080;  // 0: any that is free
   int64_t max_connections = 2048;
   int64_t max_header_bytes = 32 << 10;
-  int64_t max_body_bytes = 16 << 20;          // of one request
+  int64_t max_body_bytes = 8 << 20;           // of one request
   int64_t max_waiting_body_bytes = 64 << 20;  // of all that are being read or handled
   int64_t max_unsent_bytes = 8 << 20;         // of one answer, for a client that does not read it
   double header_timeout_s = 10;               // for all of it

@@ -257,7 +257,12 @@ Result<std::shared_ptr<text::CompiledGrammar>> Service::FormOf(const TextRequest
     parts.push_back(std::move(form));
     form = Part::Sequence(std::move(parts));
   }
-  return grammars_->Get(form);
+  Result<std::shared_ptr<text::CompiledGrammar>> grammar = grammars_->Get(form);
+  // Too large: that will not be better later.
+  if (grammar.status().code() == StatusCode::kResourceExhausted) {
+    return InvalidArgumentError(grammar.status().message());
+  }
+  return grammar;
 }
 
 void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
