@@ -15,9 +15,10 @@
 namespace nunspark::cli {
 namespace {
 
-constexpr AddVerb kVerbs[] = {AddPack,     AddGenerate,   AddServe,      AddInspect,    AddVerify,      AddLogits,
-                              AddTokenize, AddChatFormat, AddPerplexity, AddPlan,       AddDoctor,      AddPull,
-                              AddModels,   AddBench,      AddFlags,      AddServingApi, AddCompletions, AddMan};
+constexpr AddVerb kVerbs[] = {AddPack,      AddGenerate,   AddServe,       AddInspect,    AddVerify,
+                              AddLogits,    AddTokenize,   AddChatFormat,  AddPerplexity, AddPlan,
+                              AddSelfcheck, AddDoctor,     AddPull,        AddModels,     AddBench,
+                              AddFlags,     AddServingApi, AddCompletions, AddMan};
 
 constexpr const char* kAbout =
     "Runs language models larger than memory by streaming their weights from the drive.\n"

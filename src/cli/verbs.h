@@ -39,6 +39,7 @@ void AddBench(CLI::App& app, Action* action);
 // Hidden: writes docs/flags.md.
 void AddFlags(CLI::App& app, Action* action);
 void AddDoctor(CLI::App& app, Action* action);
+void AddSelfcheck(CLI::App& app, Action* action);
 void AddCompletions(CLI::App& app, Action* action);
 void AddMan(CLI::App& app, Action* action);
 void AddPull(CLI::App& app, Action* action);
