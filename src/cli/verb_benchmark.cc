@@ -11,11 +11,13 @@
 
 #include "base/json.h"
 #include "base/memory_info.h"
+#include "cli/bench_plot.h"
 #include "cli/cache_sim.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
 #include "cli/run_report.h"
+#include "cli/synthetic_model.h"
 #include "cli/verbs.h"
 #include "io/file.h"
 #include "nunspark/engine.h"
@@ -37,14 +39,21 @@ struct Flags {
   std::string draft;
   int64_t draft_tokens = 24;
   bool no_spec = false, ngram = false, no_ngram_adaptive = false, yes = false;
+  std::string synthetic, keep, plot;
+  bool model_given = false;
 };
 
 struct Workload {
+  std::string name;
+  std::vector<int32_t> prompt;
+};
+
+struct Task {
   const char* name;
   const char* prompt;
 };
 
-constexpr Workload kWorkloads[] = {
+constexpr Task kTasks[] = {
     {"code",
      "Write a class in TypeScript that is a cache of fixed size and drops what was used least recently. "
      "Add a short note on its cost."},
@@ -55,7 +64,9 @@ constexpr Workload kWorkloads[] = {
      "A train leaves Arnheim at 9:10 and goes 90 km/h towards Basel, 540 km away. Another leaves Basel at 10:40 and "
      "goes 120 km/h towards Arnheim, but stands still for 20 minutes after its first hour. When do they meet, and how "
      "far from Arnheim? Work it out step by step and check the result another way."}};
-constexpr Workload kQuickWorkload = kWorkloads[1];
+constexpr size_t kQuickTask = 1;
+// Of a synthetic model: unrelated places of its cycle, and prompts about as long as those.
+constexpr std::pair<int64_t, int64_t> kSyntheticPrompts[] = {{100, 45}, {700, 60}, {1300, 90}};
 
 // One arm of one workload.
 struct Run {
@@ -94,16 +105,34 @@ std::string ModeOf(const DrafterOptions& drafter) {
   return drafter.ngram ? "ngram-spec" : drafter.any() ? "spec" : "greedy";
 }
 
+Result<std::vector<int32_t>> PromptOf(const ModelFiles& files, const char* task) {
+  const Json context(Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", task}}}},
+                                  {"tools", Json()},
+                                  {"documents", Json()},
+                                  {"add_generation_prompt", true}});
+  const Result<std::string> text = files.FormatChat(WriteJson(context));
+  return text.ok() ? files.Encode(*text) : files.EncodeWithSpecials(task);
+}
+
+Result<std::vector<Workload>> MakeWorkloads(const Flags& flags, const ModelFiles& files,
+                                            const std::optional<SyntheticShape>& shape) {
+  std::vector<Workload> workloads;
+  for (size_t i = 0; i < std::size(kTasks); ++i) {
+    if (flags.quick && i != kQuickTask) continue;
+    if (shape) {
+      const auto [start, count] = kSyntheticPrompts[i];
+      workloads.push_back({fmt::format("cycle-{}", start), SyntheticTokens(*shape, start, count)});
+    } else {
+      ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptOf(files, kTasks[i].prompt));
+      workloads.push_back({kTasks[i].name, std::move(prompt)});
+    }
+  }
+  return workloads;
+}
+
 // A fresh engine, and so a fresh drafter, for each.
 Result<Run> RunOne(const ModelFiles& files, EngineOptions options, const Workload& workload, int64_t max_tokens) {
-  const Json context(
-      Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", workload.prompt}}}},
-                   {"tools", Json()},
-                   {"documents", Json()},
-                   {"add_generation_prompt", true}});
-  const Result<std::string> text = files.FormatChat(WriteJson(context));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
-                   text.ok() ? files.Encode(*text) : files.EncodeWithSpecials(workload.prompt));
+  const std::vector<int32_t>& prompt = workload.prompt;
   options.context = static_cast<int64_t>(prompt.size()) + max_tokens - 1;
   ForgetPeak();
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(files, options));
@@ -116,7 +145,7 @@ Result<Run> RunOne(const ModelFiles& files, EngineOptions options, const Workloa
           .plan = {},
           .drafter = options.drafter,
           .has_experts = false};
-  std::fprintf(stderr, "%s, %s: %zu prompt tokens ...\n", workload.name, run.mode.c_str(), prompt.size());
+  std::fprintf(stderr, "%s, %s: %zu prompt tokens ...\n", workload.name.c_str(), run.mode.c_str(), prompt.size());
   ASSIGN_OR_RETURN(run.result, session->Generate(prompt, {.max_tokens = static_cast<int32_t>(max_tokens)},
                                                  [](int32_t) { return true; }));
   if (run.result.finish_reason == FinishReason::kCancelled) return CancelledError("stopped");
@@ -258,6 +287,35 @@ Json ReportJson(const Flags& flags, const std::string& folder, const std::vector
                       {"runs", std::move(array)}};
 }
 
+std::string PlotOf(const std::string& model, const std::vector<Run>& runs) {
+  std::vector<BenchBar> bars;
+  for (const Run& run : runs) {
+    const double tokens = static_cast<double>(run.result.ids.size()) - 1;
+    const PassStats &one = run.stats.cache.decode, &several = run.stats.cache.prompt;
+    // Drafts make decoding passes of several rows too; a plain run's are all of one.
+    const PassStats& decode = run.drafter.any() && several.wall_us > one.wall_us ? several : one;
+    bars.push_back({.label = run.label + ", " + run.mode,
+                    .ms_per_token = Ratio(run.result.decode_s * 1e3, tokens),
+                    .stall_share = Ratio(static_cast<double>(decode.stall_us), static_cast<double>(decode.wall_us)),
+                    .tokens_per_s = DecodeRate(run),
+                    .read_mb_per_token = Ratio(static_cast<double>(run.result.decode_bytes_read) / 1e6, tokens)});
+  }
+  return BenchPlot(fmt::format("nunspark bench -- {}", model),
+                   fmt::format("{}, {} GB RAM, budget {:.2f} GB, nunspark {}", ProcessorName(), MemoryText(),
+                               static_cast<double>(runs.front().plan.budget) / 1e9, NUNSPARK_VERSION),
+                   bars);
+}
+
+// What follows the prompt on the cycle is what a synthetic model writes; anything else is a defect.
+Status CheckSynthetic(const SyntheticShape& shape, const Workload& workload, const std::vector<int32_t>& ids) {
+  const int64_t start = std::stoll(workload.name.substr(workload.name.find('-') + 1)) + std::ssize(workload.prompt);
+  if (ids == SyntheticTokens(shape, start, std::ssize(ids))) return Status();
+  return DataLossError(
+      fmt::format("{}: the output is not the one that is built into the synthetic model {}; with "
+                  "memory and drive in order this is a defect of nunspark",
+                  workload.name, shape.name));
+}
+
 // A pack of the model if there is one, else the model itself: a checkpoint is streamed as it is.
 Result<std::string> FolderOf(const Flags& flags) {
   const Consent consent = flags.yes ? Consent::kGiven : Consent::kTerminal;
@@ -289,26 +347,31 @@ Result<int> RunBench(const Flags& flags) {
                       .draft_model = flags.ngram ? std::string() : flags.draft,
                       .tokens = static_cast<int32_t>(flags.draft_tokens)};
   const bool drafts = drafting.drafter.any() && !flags.no_spec && !flags.quick;
-  ASSIGN_OR_RETURN(const std::string folder, FolderOf(flags));
-  RETURN_IF_ERROR(ResolveModelIn(drafting.drafter.draft_model, flags.yes ? Consent::kGiven : Consent::kTerminal));
+  if (!flags.keep.empty() && flags.synthetic.empty()) return InvalidArgumentError("--keep goes with --synthetic");
+  std::optional<SyntheticShape> shape;
+  std::optional<SyntheticPack> made;
+  if (!flags.synthetic.empty()) {
+    if (flags.model_given) return InvalidArgumentError("--synthetic takes the place of a model; give one of them");
+    ASSIGN_OR_RETURN(shape, FindSyntheticShape(flags.synthetic));
+    ASSIGN_OR_RETURN(made, SyntheticPack::Make(*shape, flags.keep));
+  }
+  ASSIGN_OR_RETURN(const std::string folder, made ? Result<std::string>(made->folder()) : FolderOf(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(folder));
+  ASSIGN_OR_RETURN(const std::vector<Workload> workloads, MakeWorkloads(flags, *files, shape));
   std::vector<Run> runs;
-  if (flags.quick) {
-    ASSIGN_OR_RETURN(Run run, RunOne(*files, options, kQuickWorkload, kQuickTokens));
-    runs.push_back(std::move(run));
-  } else {
-    for (const Workload& workload : kWorkloads) {
-      ASSIGN_OR_RETURN(Run run, RunOne(*files, options, workload, flags.max_tokens));
+  for (const Workload& workload : workloads) {
+    for (const EngineOptions& arm : drafts ? std::vector{options, drafting} : std::vector{options}) {
+      ASSIGN_OR_RETURN(Run run, RunOne(*files, arm, workload, flags.quick ? kQuickTokens : flags.max_tokens));
+      if (shape) RETURN_IF_ERROR(CheckSynthetic(*shape, workload, run.result.ids));
       runs.push_back(std::move(run));
-      if (!drafts) continue;
-      ASSIGN_OR_RETURN(Run drafted, RunOne(*files, drafting, workload, flags.max_tokens));
-      runs.push_back(std::move(drafted));
     }
   }
   const std::string version = VersionText();
   const size_t sets = version.rfind(": ");
   const std::string best = version.substr(sets + 2, version.find(',', sets) - sets - 2);
-  PrintReport(flags.model, runs, best);
+  const std::string name = shape ? "synthetic " + flags.synthetic : flags.model;
+  PrintReport(name, runs, best);
+  if (!flags.plot.empty()) RETURN_IF_ERROR(WriteFileAtomically(flags.plot, PlotOf(name, runs)));
   if (!flags.out.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(flags.out, WriteJson(ReportJson(flags, folder, runs), 2) + "\n"));
   }
@@ -320,7 +383,17 @@ Result<int> RunBench(const Flags& flags) {
 void AddBench(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("bench", "measure a model: three workloads, and a report to share");
-  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->capture_default_str();
+  CLI::Option* const model =
+      verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->capture_default_str();
+  std::vector<std::string> shapes;
+  for (const SyntheticShape& shape : SyntheticShapes()) shapes.emplace_back(shape.name);
+  verb->add_option(
+          "--synthetic", flags->synthetic,
+          "instead of a model one made of random numbers, with the sizes of a real one and its experts' habits")
+      ->check(CLI::IsMember(shapes));
+  verb->add_option("--keep", flags->keep, "with --synthetic: keep it in this folder, and use it from there next time");
+  verb->add_option("--plot", flags->plot,
+                   "draw the runs into this file (SVG): time of a token, and what it waited for");
   verb->add_option("--packed-root", flags->packed_root, "where packs are looked for")->capture_default_str();
   verb->add_option("--max-tokens", flags->max_tokens, "tokens to generate at most")->capture_default_str();
   verb->add_option("--out", flags->out, "write the raw figures to this file (JSON)");
@@ -337,7 +410,8 @@ void AddBench(CLI::App& app, Action* action) {
   verb->add_flag("--yes", flags->yes, "do not ask before a download")->group(kGroup);
   AddEngineFlags(*verb, flags->engine);
   verb->require_subcommand(0, 1);
-  verb->callback([verb, flags, action] {
+  verb->callback([verb, model, flags, action] {
+    flags->model_given = model->count() > 0;
     if (verb->get_subcommands().empty()) *action = [flags] { return RunBench(*flags); };
   });
   AddCacheSim(*verb, action);
