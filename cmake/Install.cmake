@@ -34,7 +34,7 @@ target_link_libraries(nunspark_library PRIVATE ${modules} fmt::fmt Threads::Thre
 install(TARGETS nunspark_library EXPORT nunspark-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT nunspark-targets NAMESPACE nunspark:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
 if(TARGET nunspark)
-  install(TARGETS nunspark RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS nunspark RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   # The program itself writes its manual pages and completions, from the tables of its flags.
   set(NUNSPARK_WRITTEN ${PROJECT_BINARY_DIR}/written)
   add_custom_command(OUTPUT ${NUNSPARK_WRITTEN}/_nunspark
@@ -46,14 +46,19 @@ if(TARGET nunspark)
     COMMAND nunspark completions zsh > ${NUNSPARK_WRITTEN}/_nunspark
     DEPENDS nunspark VERBATIM)
   add_custom_target(nunspark_written ALL DEPENDS ${NUNSPARK_WRITTEN}/_nunspark)
-  install(DIRECTORY ${NUNSPARK_WRITTEN}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
-  install(FILES ${NUNSPARK_WRITTEN}/nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  install(FILES ${NUNSPARK_WRITTEN}/nunspark.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-  install(FILES ${NUNSPARK_WRITTEN}/_nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/${NUNSPARK_ZSH_FOLDER})
+  install(DIRECTORY ${NUNSPARK_WRITTEN}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT program)
+  install(FILES ${NUNSPARK_WRITTEN}/nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+    COMPONENT program)
+  install(FILES ${NUNSPARK_WRITTEN}/nunspark.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+    COMPONENT program)
+  install(FILES ${NUNSPARK_WRITTEN}/_nunspark DESTINATION ${CMAKE_INSTALL_DATADIR}/${NUNSPARK_ZSH_FOLDER}
+    COMPONENT program)
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/nunspark DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
+  COMPONENT program)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
 configure_package_config_file(cmake/nunspark-config.cmake.in ${PROJECT_BINARY_DIR}/nunspark-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nunspark)
@@ -65,3 +70,33 @@ install(FILES ${PROJECT_BINARY_DIR}/nunspark-config.cmake ${PROJECT_BINARY_DIR}/
 file(RELATIVE_PATH NUNSPARK_PC_RELATIVE_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/nunspark.pc.in ${PROJECT_BINARY_DIR}/nunspark.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/nunspark.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# `./dev package deb`, preset deb: the program, its documents and a service, below /usr. The library stays out; it is
+# for `cmake --install`.
+if(NUNSPARK_DEB)
+  install(FILES packaging/systemd/nunspark.service DESTINATION lib/systemd/system COMPONENT program)
+  install(FILES packaging/systemd/serve.conf DESTINATION /etc/nunspark COMPONENT program)
+  set(control ${PROJECT_SOURCE_DIR}/packaging/debian)
+  install(FILES ${control}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_NAME nunspark)
+  set(CPACK_PACKAGE_CONTACT "The nunspark authors <maintainers@nunspark.invalid>")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs language models larger than memory")
+  set(CPACK_PACKAGE_DESCRIPTION "Streams the weights of a model from the drive as they are needed, under a memory
+budget that is never exceeded: text generation, a server with OpenAI's and
+Anthropic's HTTP API, batches, packing and measuring.")
+  set(CPACK_PACKAGE_DIRECTORY ${PROJECT_SOURCE_DIR}/build/packages)
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_COMPONENTS_ALL program)
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME nunspark)
+  set(CPACK_DEBIAN_PROGRAM_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ca-certificates)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONTROL_EXTRA
+    ${control}/conffiles ${control}/postinst ${control}/prerm ${control}/postrm)
+  set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+  include(CPack)
+endif()

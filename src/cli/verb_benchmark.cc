@@ -356,6 +356,7 @@ Result<int> RunBench(const Flags& flags) {
     ASSIGN_OR_RETURN(made, SyntheticPack::Make(*shape, flags.keep));
   }
   ASSIGN_OR_RETURN(const std::string folder, made ? Result<std::string>(made->folder()) : FolderOf(flags));
+  RETURN_IF_ERROR(ResolveModelIn(drafting.drafter.draft_model, flags.yes ? Consent::kGiven : Consent::kTerminal));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(folder));
   ASSIGN_OR_RETURN(const std::vector<Workload> workloads, MakeWorkloads(flags, *files, shape));
   std::vector<Run> runs;

@@ -10,6 +10,7 @@
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/selfcheck.h"
@@ -181,13 +182,18 @@ void AddSelfcheck(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand(
       "selfcheck", "whether a model gives the same output here in whatever way it is run; takes minutes");
-  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->required();
+  verb->add_option("model", flags->model, "pack, checkpoint folder, .gguf file or repository id")->required();
   verb->add_option("--max-tokens", flags->max_tokens, "tokens of each of four prompts")->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
   AddDrafterFlags(*verb, flags->drafter);
   AddEngineFlags(*verb, flags->engine);
   verb->footer("Example: nunspark selfcheck ./Qwen3-30B-A3B-4bit --draft-model ./Qwen3-0.6B");
-  verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
+  verb->callback([flags, action] {
+    *action = [flags]() -> Result<int> {
+      RETURN_IF_ERROR(ResolveModelIn(flags->model));
+      return Run(*flags);
+    };
+  });
 }
 
 }  // namespace nunspark::cli
