@@ -7,6 +7,8 @@
 
 #include "base/size.h"
 #include "cli/model_argument.h"
+#include "cli/progress.h"
+#include "cli/pull_pack.h"
 #include "cli/verbs.h"
 #include "hub/cache.h"
 #include "hub/environment.h"
@@ -20,9 +22,24 @@ struct Flags {
   std::string file;
   std::string endpoint;
   std::string cache;
+  std::string pack;
   int parallel = 4;
   bool offline = false;
 };
+
+Result<int> RunPack(const PullOptions& options, const PullPlan& plan, const std::string& out) {
+  std::fprintf(stderr, "%s@%.12s: %zu files, %s to download and pack into %s\n", options.ref.id.c_str(),
+               plan.commit.c_str(), plan.files.size(), FormatSize(plan.total_bytes).c_str(), out.c_str());
+  Progress progress("downloading", ProgressUnit::kBytes);
+  const Result<PackReport> report =
+      PullIntoPack(options, plan, out, [&](int64_t done, int64_t total) { progress.Update(done, total); });
+  progress.Clear();
+  RETURN_IF_ERROR(report.status());
+  if (report->reused) std::fprintf(stderr, "%s is up to date\n", out.c_str());
+  std::fprintf(stderr, "packed %d layers into %s\n", report->layers, out.c_str());
+  std::puts(out.c_str());
+  return 0;
+}
 
 Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(RepoRef ref, ParseRepoRef(flags.repo));
@@ -36,6 +53,7 @@ Result<int> Run(const Flags& flags) {
     ASSIGN_OR_RETURN(hub.endpoint, CheckEndpoint(flags.endpoint, "--endpoint"));
   }
   if (flags.offline || hub.offline) {
+    if (!flags.pack.empty()) return InvalidArgumentError("--pack downloads; without a network use 'nunspark pack'");
     ASSIGN_OR_RETURN(const std::optional<CachedModel> cached, FindCached(hub.cache, ref));
     if (!cached) {
       return NotFoundError(fmt::format("{} is not in {}, and {} forbids to download it", ref.Text(), hub.cache,
@@ -47,6 +65,7 @@ Result<int> Run(const Flags& flags) {
   PullOptions options = PullOptionsFor(hub, ref);
   options.parallel = flags.parallel;
   ASSIGN_OR_RETURN(const PullPlan plan, PlanPull(options));
+  if (!flags.pack.empty()) return RunPack(options, plan, flags.pack);
   ASSIGN_OR_RETURN(const PullReport report, PullWithProgress(std::move(options), plan));
   if (report.downloaded_bytes == 0) std::fputs("everything was there already\n", stderr);
   std::puts(report.path.c_str());
@@ -66,6 +85,10 @@ void AddPull(CLI::App& app, Action* action) {
                    "address of the hub, or of a mirror; default: HF_ENDPOINT, else https://huggingface.co");
   verb->add_option("--cache", flags->cache,
                    "folder of the cache; default: HF_HUB_CACHE, HF_HOME/hub or ~/.cache/huggingface/hub");
+  verb->add_option("--pack", flags->pack,
+                   "write a pack into this new folder instead, while the files arrive: there is no second copy on the\n"
+                   "drive, and nothing goes into the cache. Resumes like a pull")
+      ->type_name("DIR");
   verb->add_option("--parallel", flags->parallel, "files that are downloaded at once")
       ->check(CLI::Range(1, kMaxParallelDownloads))
       ->capture_default_str();

@@ -229,27 +229,59 @@ Status Download(HttpClient& client, const DownloadedFile& file, const DownloadCo
   return Transfer(client, file, control).Run();
 }
 
-Result<std::string> Fetch(HttpClient& client, const HttpRequest& request, int64_t max_bytes, std::string_view what,
-                          const DownloadControl& control) {
+namespace {
+
+// `missing` empty: all of it.
+Result<std::string> FetchText(HttpClient& client, const HttpRequest& request, int64_t max_bytes, std::string_view what,
+                              const DownloadControl& control,
+                              const std::function<int64_t(std::string_view text)>& missing) {
   Repetition repetition(control);
   while (true) {
     std::string text;
-    const HttpAnswer answer = client.Get(
-        request, {.begin = [](const HttpHead&) { return Status(); },
-                  .data =
-                      [&](std::string_view data) {
-                        if (static_cast<int64_t>(text.size() + data.size()) > max_bytes) {
-                          return ResourceExhaustedError(fmt::format("{}: more than {}", what, FormatSize(max_bytes)));
-                        }
-                        text += data;
-                        return Status();
-                      }});
+    bool enough = false;
+    const auto take = [&](std::string_view data) {
+      const auto more_than_allowed = [&](int64_t bytes) {
+        return bytes > max_bytes - static_cast<int64_t>(text.size());
+      };
+      const Status too_long = ResourceExhaustedError(fmt::format("{}: more than {}", what, FormatSize(max_bytes)));
+      if (!missing) {
+        if (more_than_allowed(static_cast<int64_t>(data.size()))) return too_long;
+        text += data;
+        return Status();
+      }
+      for (int64_t more = missing(text); more > 0 && !data.empty(); more = missing(text)) {
+        if (more_than_allowed(more)) return too_long;
+        const std::string_view taken = data.substr(0, static_cast<size_t>(more));
+        text += taken;
+        data.remove_prefix(taken.size());
+      }
+      enough = missing(text) <= 0;
+      return enough ? CancelledError("enough") : Status();
+    };
+    const HttpAnswer answer = client.Get(request, {.begin = [](const HttpHead&) { return Status(); }, .data = take});
     const int http = answer.head.status;
-    if (answer.status.ok() && http >= 200 && http < 300) return text;
-    const Status status = answer.status.ok() ? HttpError(answer.head, what, OriginOf(request.url)) : answer.status;
+    if (enough || (answer.status.ok() && http >= 200 && http < 300 && !missing)) return text;
+    Status status = answer.status.ok() ? HttpError(answer.head, what, OriginOf(request.url)) : answer.status;
+    if (answer.status.ok() && http >= 200 && http < 300) {
+      status =
+          DataLossError(fmt::format("{}: it ends after {} bytes, {} are missing", what, text.size(), missing(text)));
+    }
     if (!answer.transient && (!answer.status.ok() || !MayPass(http))) return status;
     RETURN_IF_ERROR(repetition.Wait(status, answer.head.retry_after_s));
   }
+}
+
+}  // namespace
+
+Result<std::string> Fetch(HttpClient& client, const HttpRequest& request, int64_t max_bytes, std::string_view what,
+                          const DownloadControl& control) {
+  return FetchText(client, request, max_bytes, what, control, nullptr);
+}
+
+Result<std::string> FetchBeginning(HttpClient& client, const HttpRequest& request, int64_t max_bytes,
+                                   std::string_view what, const DownloadControl& control,
+                                   const std::function<int64_t(std::string_view text)>& missing) {
+  return FetchText(client, request, max_bytes, what, control, missing);
 }
 
 Status HttpError(const HttpHead& head, std::string_view what, std::string_view origin) {

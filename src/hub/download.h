@@ -45,6 +45,12 @@ Status Download(HttpClient& client, const DownloadedFile& file, const DownloadCo
 Result<std::string> Fetch(HttpClient& client, const HttpRequest& request, int64_t max_bytes, std::string_view what,
                           const DownloadControl& control);
 
+// Its beginning: as much as `missing` asks for, given what is there, until it asks for no more (0 or less).
+// Errors: as Fetch; kDataLoss when the document ends before that.
+Result<std::string> FetchBeginning(HttpClient& client, const HttpRequest& request, int64_t max_bytes,
+                                   std::string_view what, const DownloadControl& control,
+                                   const std::function<int64_t(std::string_view text)>& missing);
+
 // What an answer that is not 2xx means. `what`: "model.safetensors of org/name".
 Status HttpError(const HttpHead& head, std::string_view what, std::string_view origin);
 

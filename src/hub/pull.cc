@@ -58,15 +58,6 @@ struct Places {
   }
 };
 
-Status CheckSpace(const std::string& cache, int64_t missing_bytes) {
-  ASSIGN_OR_RETURN(const FileSystemInfo drive, InspectFileSystem(cache));
-  if (missing_bytes == 0 || drive.free_bytes >= missing_bytes + kSpareBytes) return Status();
-  return ResourceExhaustedError(
-      fmt::format("{} has {} free, and {} are to be downloaded (with {} to spare); free some, or set HF_HUB_CACHE to a "
-                  "larger drive",
-                  cache, FormatSize(drive.free_bytes), FormatSize(missing_bytes), FormatSize(kSpareBytes)));
-}
-
 // The files of one pull, taken by several threads.
 class Puller {
  public:
@@ -141,16 +132,7 @@ Status Puller::GetFile(HttpClient& client, const RepoFile& file) {
   if (places_.HasBlob(file)) {
     done_bytes_ += file.bytes;
   } else {
-    RETURN_IF_ERROR(Download(client,
-                             {.url = fmt::format("{}/{}/resolve/{}/{}", options_.hub.endpoint, places_.id, plan_.commit,
-                                                 PercentEncode(file.name, Slashes::kKept)),
-                              .token = options_.hub.token,
-                              .name = fmt::format("{} of {}", file.name, places_.id),
-                              .path = places_.Blob(file),
-                              .bytes = file.bytes,
-                              .digest_kind = file.digest_kind,
-                              .digest = file.digest},
-                             control_));
+    RETURN_IF_ERROR(Download(client, DownloadOf(options_, plan_, file, places_.Blob(file)), control_));
     downloaded_bytes_ += file.bytes;
   }
   // Seen by others, config.json makes a snapshot a model.
@@ -159,6 +141,25 @@ Status Puller::GetFile(HttpClient& client, const RepoFile& file) {
 }
 
 }  // namespace
+
+DownloadedFile DownloadOf(const PullOptions& options, const PullPlan& plan, const RepoFile& file, std::string path) {
+  return {.url = fmt::format("{}/{}/resolve/{}/{}", options.hub.endpoint, options.ref.id, plan.commit,
+                             PercentEncode(file.name, Slashes::kKept)),
+          .token = options.hub.token,
+          .name = fmt::format("{} of {}", file.name, options.ref.id),
+          .path = std::move(path),
+          .bytes = file.bytes,
+          .digest_kind = file.digest_kind,
+          .digest = file.digest};
+}
+
+Status CheckFreeSpace(const std::string& folder, int64_t needed_bytes) {
+  ASSIGN_OR_RETURN(const FileSystemInfo drive, InspectFileSystem(folder));
+  if (needed_bytes <= 0 || drive.free_bytes >= needed_bytes + kSpareBytes) return Status();
+  return ResourceExhaustedError(fmt::format("{} has {} free, and {} are needed (with {} to spare)", folder,
+                                            FormatSize(drive.free_bytes), FormatSize(needed_bytes),
+                                            FormatSize(kSpareBytes)));
+}
 
 Result<PullPlan> PlanPull(const PullOptions& options) {
   DownloadControl control = options.control;
@@ -205,7 +206,9 @@ Result<PullReport> Pull(const PullOptions& options, const PullPlan& plan) {
   const Places places(options, plan.commit);
   RETURN_IF_ERROR(CreateFolders(JoinPath(places.repo, "blobs")));
   RETURN_IF_ERROR(CreateFolders(places.snapshot));
-  RETURN_IF_ERROR(CheckSpace(places.cache, plan.missing_bytes));
+  if (const Status room = CheckFreeSpace(places.cache, plan.missing_bytes); !room.ok()) {
+    return Status(room.code(), room.message() + "; free some, or set HF_HUB_CACHE to a larger drive");
+  }
   Puller puller(options, plan);
   RETURN_IF_ERROR(puller.Run());
   for (const RepoFile& file : plan.files) {

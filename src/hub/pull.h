@@ -43,6 +43,12 @@ struct PullReport {
   int64_t downloaded_bytes = 0;  // of those that were not there
 };
 
+// Where a file of the plan comes from, and what it must be; `path`: of the finished file.
+DownloadedFile DownloadOf(const PullOptions& options, const PullPlan& plan, const RepoFile& file, std::string path);
+
+// Errors: kResourceExhausted, with numbers, when the drive of `folder` has not so much room and some to spare.
+Status CheckFreeSpace(const std::string& folder, int64_t needed_bytes);
+
 // Asks the hub. Errors: kInvalidArgument for names; kNotFound, kPermission, kIo, kDataLoss of the hub's answer;
 // ChooseFiles'; kUnsupported for a hub that does not say its files' hashes; kCancelled.
 Result<PullPlan> PlanPull(const PullOptions& options);

@@ -40,6 +40,9 @@ struct PackOptions {
   // Written where the source's folder has no file of that name that is copied.
   std::vector<GeneratedFile> generated_files = {};
   SideFiles side_files = SideFiles::kCopied;
+  // Whether a file of the source (index into TensorIndex::files) can be read by now; empty: all can. Pieces of others
+  // are left for a later call, which goes on from there: for sources that arrive file by file.
+  std::function<bool(int32_t file)> available = nullptr;
   // Called every few MB with the bytes written and to write; false cancels. May be empty.
   std::function<bool(int64_t done, int64_t total)> progress = nullptr;
 };

@@ -129,6 +129,7 @@ class PackRun {
   bool KeepsWork();
 
   bool resumed() const { return resumed_; }
+  const std::set<int32_t>& waiting_files() const { return waiting_files_; }
   int64_t bytes() const { return plan_.total_bytes; }
 
  private:
@@ -143,6 +144,7 @@ class PackRun {
   Status EncodePart(const TensorSlice& part, const PartEncoding& encoding, const std::optional<PartOrder>& order,
                     const ManifestTensor* tensors, RecordWriter& writer);
   Status FlushBatch(OutputFile& out);
+  bool IsAvailable(int32_t piece) const;
   Status CopyFile(const FileChecksum& copy);
   Status WriteSmallFile(std::string_view name, std::string_view content);
   Status WriteDescriptions();
@@ -163,6 +165,7 @@ class PackRun {
   int64_t batch_bytes_ = 0;
   int64_t done_bytes_ = 0;
   bool resumed_ = false;
+  std::set<int32_t> waiting_files_;
 };
 
 Status PackRun::Run() {
@@ -172,6 +175,7 @@ Status PackRun::Run() {
   RETURN_IF_ERROR(OpenPartial());
   RETURN_IF_ERROR(CheckSpace());
   for (size_t i = 0; i < plan_.files.size(); ++i) RETURN_IF_ERROR(WriteWeights(static_cast<int32_t>(i)));
+  if (!waiting_files_.empty()) return Status();
   for (const FileChecksum& copy : plan_.copies) RETURN_IF_ERROR(CopyFile(copy));
   for (const FileChecksum& made : plan_.generated) {
     const auto file = std::find_if(options_.generated_files.begin(), options_.generated_files.end(),
@@ -255,6 +259,8 @@ Status PackRun::WriteWeights(int32_t file) {
     if (trusted && finished != journal_.finished().end()) {
       record.checksum = finished->second;
       status = Advance(record.bytes);
+    } else if (!IsAvailable(piece)) {
+      for (const TensorSlice& part : layout_.pieces[static_cast<size_t>(piece)].parts) waiting_files_.insert(part.file);
     } else {
       // The next record is read while this one is hashed and written.
       if (i + 1 < planned.pieces.size()) Prefetch(planned.pieces[i + 1]);
@@ -271,6 +277,12 @@ Status PackRun::WriteWeights(int32_t file) {
   const Status flushed = FlushBatch(out);
   RETURN_IF_ERROR(status);
   return flushed;
+}
+
+bool PackRun::IsAvailable(int32_t piece) const {
+  const std::vector<TensorSlice>& parts = layout_.pieces[static_cast<size_t>(piece)].parts;
+  return !options_.available || std::all_of(parts.begin(), parts.end(),
+                                            [this](const TensorSlice& part) { return options_.available(part.file); });
 }
 
 // The beginning of every part: the kernel then reads them side by side, and more of a long part as it is being read.
@@ -480,6 +492,7 @@ Result<PackReport> Pack(const Checkpoint& checkpoint, const ModelLayout& layout,
                                              status.message(), paths.partial));
   }
   report.resumed = run.resumed();
+  report.waiting_files.assign(run.waiting_files().begin(), run.waiting_files().end());
   report.bytes = run.bytes();
   return report;
 }

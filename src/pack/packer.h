@@ -18,8 +18,11 @@ namespace nunspark {
 struct PackReport {
   int layers = 0;
   int64_t pieces = 0;
-  int64_t bytes = 0;     // of all files of the pack
-  bool reused = false;   // a complete pack of this source was already there; nothing was written
+  int64_t bytes = 0;    // of all files of the pack
+  bool reused = false;  // a complete pack of this source was already there; nothing was written
+  // Files of the source that pieces not packed yet are in; the pack is complete when there are none. Only with
+  // PackOptions::available.
+  std::vector<int32_t> waiting_files = {};
   bool resumed = false;  // went on where an earlier, interrupted run had stopped
   // Tensors of the source that the model does not use and the pack does not hold.
   std::vector<std::string> dropped = {};

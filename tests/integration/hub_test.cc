@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "formats/safetensors.h"
 #include "hub/cache.h"
 #include "hub/test_hub_testing.h"
 #include "integration/program.h"
@@ -224,6 +227,102 @@ TEST(Pull, CtrlCStopsAndTheNextPullGoesOn) {
     if (request.path.ends_with(kWeights)) starts.push_back(request.from());
   }
   EXPECT_EQ(starts, (std::vector<int64_t>{0, 300000}));
+}
+
+// The demo model in three files of weights, whose boundaries fall inside layers.
+std::map<std::string, TestFile> ShardedDemoFiles(const TempFolder& temp) {
+  std::map<std::string, TestFile> files = DemoFiles();
+  const std::string weights = files[kWeights].content;
+  SafetensorsFile whole = ReadSafetensorsFile(Demo() + "/" + kWeights).value();
+  // Layer after layer, as models are published.
+  std::sort(whole.tensors.begin(), whole.tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  constexpr size_t kShards = 3;
+  Json::Object map;
+  for (size_t shard = 0; shard < kShards; ++shard) {
+    const std::string name = "model-0000" + std::to_string(shard + 1) + "-of-00003.safetensors";
+    std::vector<TensorToWrite> tensors;
+    for (size_t i = shard * whole.tensors.size() / kShards; i < (shard + 1) * whole.tensors.size() / kShards; ++i) {
+      const TensorInfo& tensor = whole.tensors[i];
+      const std::string_view data =
+          std::string_view(weights).substr(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.bytes));
+      tensors.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .data = data});
+      map.emplace_back(tensor.name, name);
+    }
+    EXPECT_TRUE(WriteSafetensorsFile(temp.path() + "/" + name, tensors).ok());
+    files[name] = {.content = Contents(temp.path() + "/" + name)};
+  }
+  files["model.safetensors.index.json"] = {.content = WriteJson(Json::Object{{"weight_map", std::move(map)}}),
+                                           .large = false};
+  files.erase(kWeights);
+  return files;
+}
+
+int64_t BytesOnDrive(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 ? int64_t{info.st_blocks} * 512 : 0;
+}
+
+TEST(PullIntoPack, GivesThePackOfTheCheckpointWithoutASecondCopy) {
+  const TempFolder temp;
+  const std::map<std::string, TestFile> files = ShardedDemoFiles(temp);
+  TestHub hub(files);
+  const std::string with = Environment(hub, temp);
+  ASSERT_EQ(Nunspark("pull org/model", with).code, 0);
+  ASSERT_EQ(Nunspark("pack org/model " + temp.path() + "/expected", with).code, 0);
+
+  const std::string out = temp.path() + "/pack", folder = out + ".download/";
+  const std::string first = "model-00001-of-00003.safetensors", last = "model-00003-of-00003.safetensors";
+  // The header is answered, the file is not.
+  hub.AddFault(
+      last, [&](const TestRequest& request, TestReply& reply) { TestHub::Serve(hub.Content(last), request, reply); });
+  hub.AddFault(last, TestHub::Status(404));
+  ExpectError(Nunspark("pull org/model --pack " + out, with), {last.c_str(), "404"});
+  EXPECT_FALSE(fs::exists(out));
+  // Everything of the first file is in the pack by now.
+  EXPECT_EQ(static_cast<size_t>(fs::file_size(folder + first)), hub.Content(first).size());
+  EXPECT_LT(BytesOnDrive(folder + first), static_cast<int64_t>(hub.Content(first).size()) / 4);
+  const int64_t asked = hub.Count(first);
+
+  hub.AddFault(last, TestHub::CutAfter(hub.Content(last), 10000));
+  const Ran packed = Nunspark("pull org/model --pack " + out, with);
+  ASSERT_EQ(packed.code, 0) << packed.err;
+  EXPECT_EQ(packed.out, out + "\n");
+  EXPECT_EQ(hub.Count(first), asked);
+  EXPECT_FALSE(fs::exists(out + ".download"));
+  EXPECT_FALSE(fs::exists(out + ".partial"));
+  std::string difference;
+  EXPECT_EQ(RunShell("diff -r " + out + " " + temp.path() + "/expected", &difference), 0) << difference;
+  EXPECT_EQ(Nunspark("verify " + out).code, 0);
+  const Ran again = Nunspark("pull org/model --pack " + out, with);
+  EXPECT_NE(again.err.find("is up to date"), std::string::npos) << again.err;
+}
+
+TEST(PullIntoPack, AHeaderThatChangesIsRefused) {
+  const TempFolder temp;
+  TestHub hub(DemoFiles());
+  const std::string with = Environment(hub, temp);
+  // The same length, one tensor's name in another spelling.
+  std::string other = hub.Content(kWeights);
+  other[other.find("model.layers.0")] = 'M';
+  hub.AddFault(kWeights, [&](const TestRequest& request, TestReply& reply) { TestHub::Serve(other, request, reply); });
+  EXPECT_EQ(Nunspark("pull org/model --pack " + temp.path() + "/pack", with).code, 1);
+  EXPECT_FALSE(fs::exists(temp.path() + "/pack"));
+  // A header that claims to be huge.
+  std::string huge = hub.Content(kWeights);
+  huge[5] = 1;
+  fs::remove_all(temp.path() + "/pack.download");
+  hub.AddFault(kWeights, [&](const TestRequest& request, TestReply& reply) { TestHub::Serve(huge, request, reply); });
+  ExpectError(Nunspark("pull org/model --pack " + temp.path() + "/pack", with), {kWeights.c_str(), "more than 100"});
+}
+
+TEST(PullIntoPack, WhatItCannotDoIsSaid) {
+  TestHub hub({{"x.gguf", {.content = "GGUF"}}});
+  const TempFolder temp;
+  const std::string with = Environment(hub, temp);
+  ExpectError(Nunspark("pull org/model --pack " + temp.path() + "/p", with), {"safetensors", "GGUF"});
+  ExpectError(Nunspark("pull org/model --offline --pack " + temp.path() + "/p", with), {"--pack"});
+  EXPECT_TRUE(fs::is_empty(temp.path()));
 }
 
 TEST(Models, ListsWhatIsThereAndHowItWouldRun) {
