@@ -128,9 +128,9 @@ def last_json(command, first):
 
 
 def check(shape, start, count, tokens, who):
-    """Ends the script when `tokens` are not what follows `count` tokens from `start` on."""
+    """Ends the script when `tokens`, ids or their text, are not what follows `count` tokens from `start` on."""
     file = WORK / "output.ids"
-    file.write_text(",".join(map(str, tokens)))
+    file.write_text(tokens if isinstance(tokens, str) else ",".join(map(str, tokens)))
     run = synth("check", "--shape", shape, "--start", start, "--n", count, file, stdout=subprocess.PIPE)
     if run.returncode != 0:
         fail(f"{who} went another way than {shape} prescribes from {start + count} on: {run.stdout.strip()}")
