@@ -65,7 +65,9 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
       ->capture_default_str();
   verb.add_option("--threads", flags.threads, "compute threads; 0 = all CPUs this process may use")
       ->capture_default_str();
-  verb.add_option("--prefill-chunk", flags.prefill_chunk, "prompt tokens per pass")->capture_default_str();
+  verb.add_option("--prefill-chunk", flags.prefill_chunk,
+                  "prompt tokens per pass; fewer where a limit of memory makes them crowd out weights")
+      ->capture_default_str();
   verb.add_option("--expert-cache-frac", flags.expert_cache_frac,
                   "expert share of the budget; chosen by the plan if not given");
   verb.add_flag("--no-prefetch", flags.no_prefetch, "read nothing ahead of need");

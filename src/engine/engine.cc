@@ -162,7 +162,7 @@ class SessionImpl : public Session {
         target_{.model = *engine.target_.model,
                 .weights = *engine.target_.cache,
                 .kv = kv_,
-                .prefill_chunk = engine.options_.prefill_chunk,
+                .prefill_chunk = std::min(engine.options_.prefill_chunk, engine.target_.model->max_rows()),
                 .cancelled = cancelled_,
                 .batch = {}} {}
   ~SessionImpl() override { engine_.in_use_ = false; }
@@ -324,7 +324,7 @@ GroupTarget EngineImpl::TargetOf(const std::atomic<bool>& cancelled, int32_t max
           .kv = *target_.kv_pool,
           .context = options_.context,
           .max_sequences = max_sequences,
-          .prefill_chunk = options_.prefill_chunk,
+          .prefill_chunk = std::min(options_.prefill_chunk, target_.model->max_rows()),
           .cancelled = cancelled,
           .stop_ids = files_.stop_ids(),
           .bytes_read = [this] { return target_.cache->stats().bytes_read(); },

@@ -35,6 +35,9 @@ constexpr int32_t kMostDraftTokens = 256;
 // Rows of one pass for drafts of all sequences: more sequences at once get shorter drafts.
 constexpr int32_t kMostDraftRows = 256;
 
+// Rows of a pass, where memory is short and prompts are longer.
+constexpr int64_t kFewestChunkRows = 128;
+
 // Rows of a draft model's passes, for prompts.
 constexpr int32_t kDraftChunk = 256;
 
@@ -194,6 +197,44 @@ Status PlanDraftModel(const ModelFilesImpl& files, const EngineOptions& options,
   return Status();
 }
 
+// Whether a limit of the whole process makes activations take room that weights need.
+bool ActivationsCrowdOutWeights(const MemoryPlan& plan, int64_t activations) {
+  constexpr int64_t kShare = 5;
+  return plan.budget_bound == plan.ceiling_bound && plan.budget_bytes < plan.full_bytes &&
+         activations > plan.budget_bytes / kShare;
+}
+
+// What is to be reserved when a pass has up to `rows` rows.
+Status PlanMemory(const ModelFilesImpl& files, const EngineOptions& options, const SequenceGroup::Needs& needs,
+                  int32_t rows, const SystemMemory& system, EnginePlan& plan) {
+  const ModelLayout& layout = files.layout();
+  plan.max_rows = rows;
+  const int64_t beside = SequenceGroup::PlanTreePositions(needs) + AlignUp(options.prefix_tokens, kKvBlockPositions);
+  // With prefixes that are used again, windows of as many sequences that have ended.
+  plan.kv_room = {.positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + beside,
+                  .beside = beside,
+                  .sequences = options.max_sequences * (options.reuse_prefixes ? 2 : 1),
+                  .pass_rows = plan.max_rows,
+                  .take_back = std::max<int64_t>(kKvBlockPositions, plan.draft_shape.depth())};
+  MemoryRequest request;
+  request.budget_bytes = options.budget_bytes;
+  request.memory_bytes = options.memory_bytes;
+  request.expert_fraction = options.expert_cache_fraction.value_or(-1);
+  request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_room,
+                                               options.kv_budget_bytes.value_or(std::numeric_limits<int64_t>::max()));
+  request.scratch_bytes =
+      ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs) + options.caller_bytes;
+  if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
+  if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
+  if (options.reuse_prefixes) {
+    // As many blocks as the pool has, those in its file included.
+    const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_room);
+    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_room.positions, all);
+  }
+  ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, system));
+  return Status();
+}
+
 }  // namespace
 
 KvFormat KvFormatOf(const EngineOptions& options) {
@@ -221,18 +262,6 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
                                    .model_dim = layout.hparams.model_dim,
                                    .max_sequences = options.max_sequences,
                                    .shape = plan.draft_shape};
-  // A prompt chunk, which may hold rows of several sequences, and at the least all rows of those that decode.
-  plan.max_rows = static_cast<int32_t>(
-      std::max(std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences),
-               std::min<int64_t>(SequenceGroup::PlanRows(needs),
-                                 std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}))));
-  const int64_t beside = SequenceGroup::PlanTreePositions(needs) + AlignUp(options.prefix_tokens, kKvBlockPositions);
-  // With prefixes that are used again, windows of as many sequences that have ended.
-  plan.kv_room = {.positions = AlignUp(plan.kv_tokens, kKvBlockPositions) + beside,
-                  .beside = beside,
-                  .sequences = options.max_sequences * (options.reuse_prefixes ? 2 : 1),
-                  .pass_rows = plan.max_rows,
-                  .take_back = std::max<int64_t>(kKvBlockPositions, plan.draft_shape.depth())};
   if (options.drafter.ngram) {
     // Goes before the others, and needs nothing.
   } else if (!options.drafter.eagle_dir.empty()) {
@@ -245,23 +274,23 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
     }
   }
 
-  MemoryRequest request;
-  request.budget_bytes = options.budget_bytes;
-  request.memory_bytes = options.memory_bytes;
-  request.expert_fraction = options.expert_cache_fraction.value_or(-1);
-  request.kv_bytes = KvPool::PlanResidentBytes(plan.kv_shapes, plan.kv_room,
-                                               options.kv_budget_bytes.value_or(std::numeric_limits<int64_t>::max()));
-  request.scratch_bytes =
-      ModelScratchBytes(layout, plan, options.numerics) + SequenceGroup::PlanBytes(needs) + options.caller_bytes;
-  if (plan.draft != nullptr) request.drafter_bytes = plan.draft->model.memory.total_bytes;
-  if (plan.hidden_draft != nullptr) request.drafter_bytes = plan.hidden_draft->memory.total_bytes;
-  if (options.reuse_prefixes) {
-    // As many blocks as the pool has, those in its file included.
-    const int64_t all = KvPool::PlanBytes(plan.kv_shapes, plan.kv_room);
-    request.scratch_bytes += PrefixStore::PlanBytes(plan.kv_shapes, plan.kv_room.positions, all);
+  // A prompt chunk, which may hold rows of several sequences, and at the least all rows of those that decode.
+  const int64_t least = std::min<int64_t>(
+      SequenceGroup::PlanRows(needs), std::max({options.max_sequences, kMostDraftRows, 1 + plan.draft_shape.nodes()}));
+  int64_t rows = std::max(std::min<int64_t>(options.prefill_chunk, options.context * options.max_sequences), least);
+  const SystemMemory system = MeasureSystemMemory();
+  while (true) {
+    const Status planned = PlanMemory(files, options, needs, static_cast<int32_t>(rows), system, plan);
+    // Shorter chunks read the experts of a prompt more often, and leave more of them in memory for every token after
+    // it.
+    const int64_t fewer = std::max({least, kFewestChunkRows, rows / 2});
+    if (fewer >= rows ||
+        (planned.ok() && !ActivationsCrowdOutWeights(plan.memory, ModelScratchBytes(layout, plan, options.numerics)))) {
+      RETURN_IF_ERROR(planned);
+      return plan;
+    }
+    rows = fewer;
   }
-  ASSIGN_OR_RETURN(plan.memory, MakeMemoryPlan(layout, plan.index, request, MeasureSystemMemory()));
-  return plan;
 }
 
 }  // namespace nunspark

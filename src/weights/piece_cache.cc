@@ -19,6 +19,8 @@
 namespace nunspark {
 namespace {
 
+constexpr int64_t kCallersMostRows = 64;
+
 // Slots through which experts pass in a pass of several rows: enough for the drive to stay busy while one computes,
 // little beside what the layers keep.
 constexpr int64_t kWindowBytes = 16 << 20;
@@ -341,9 +343,9 @@ bool PieceCacheImpl::Sleep(std::unique_lock<std::mutex>& lock, std::span<const P
 
 PieceCacheImpl::Kick PieceCacheImpl::TakeKick() {
   if (!std::exchange(kick_, false)) return Kick::kNobody;
-  // The caller of a pass of one row soon waits for what it asks for; with more rows it computes for long, and what
+  // The caller of a pass of few rows soon waits for what it asks for; with many rows it computes for long, and what
   // comes back meanwhile makes room for further reads.
-  return pass_.rows == 1 && !shared_cores.Seen() ? Kick::kCaller : Kick::kThread;
+  return pass_.rows <= kCallersMostRows && !shared_cores.Seen() ? Kick::kCaller : Kick::kThread;
 }
 
 void PieceCacheImpl::Tell(Kick kick) {

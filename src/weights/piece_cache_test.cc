@@ -355,7 +355,7 @@ TEST(PieceCache, DestructorStartsNothingWhenReadsFail) {
   Harness h({.expert_slots = 2});
   h.control->Hold();
   h.control->SetFault([](const ReadRequest&) { return IoError("EIO"); });
-  h.cache->BeginPass({.rows = 2});  // whose reads are the I/O thread's
+  h.cache->BeginPass({.rows = 1000});  // whose reads are the I/O thread's
   h.Announce(0, h.Experts(0, {0, 1, 2, 3}));
   h.control->AwaitSubmitted(h.opened_requests + 2);
   // Both reads are with the queue, so only the destructor wakes the reader.
