@@ -177,7 +177,7 @@ TEST_F(AnswersTest, AStreamThatIsQueuedHasBegun) {
   EXPECT_TRUE(exchange_->begun);
   EXPECT_NE(exchange_->stream.find("message_start"), std::string::npos);
   Play(*stream);
-  EXPECT_EQ(exchange_->stream.find("message_start"), exchange_->stream.rfind("message_start"));
+  EXPECT_EQ(exchange_->stream.rfind("event: message_start"), 0u);
 }
 
 TEST(NewId, IsNeverTheSame) {
