@@ -14,7 +14,10 @@ endif()
 # Preset static: headers are the system's, so that objects are those of any other build; only archives are linked.
 if(NUNSPARK_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
-  list(APPEND CMAKE_LIBRARY_PATH ${PROJECT_SOURCE_DIR}/build/static-libraries/lib)
+  set(archives ${PROJECT_SOURCE_DIR}/build/static-libraries/lib)
+  list(APPEND CMAKE_LIBRARY_PATH ${archives})
+  # Debian's own archive of curl wants libraries that have none.
+  set(pkgcfg_lib_CURL_curl ${archives}/libcurl.a CACHE FILEPATH "curl with HTTP and TLS alone" FORCE)
   add_link_options(-static)
 endif()
 

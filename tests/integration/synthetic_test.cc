@@ -13,7 +13,7 @@ namespace {
 // The program itself compares the output with the text that is built into the model.
 TEST(Synthetic, WritesTheTextThatIsBuiltInAndLeavesNothingBehind) {
   const TempFolder temp;
-  const Ran ran = Nunspark("bench --synthetic tiny --max-tokens 40 --ngram --budget 1MB --out " + temp.path() +
+  const Ran ran = Nunspark("bench --synthetic tiny --max-tokens 40 --ngram --budget 1.3MB --out " + temp.path() +
                                "/raw.json --plot " + temp.path() + "/plot.svg",
                            "TMPDIR=" + temp.path() + " ");
   EXPECT_EQ(ran.code, 0) << ran.err;
