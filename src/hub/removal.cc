@@ -191,6 +191,11 @@ Result<Removal> PlanRepoRemoval(const std::string& cache, const RepoRef& ref) {
     Removal below;
     if (!all) continue;
     RETURN_IF_ERROR(AddAll(JoinPath(JoinPath(removal.folder, "snapshots"), commit), below));
+    // What other tools note of a commit.
+    const std::string tree = JoinPath(JoinPath(removal.folder, "trees"), commit + ".json");
+    if (FileExists(tree)) removal.files.push_back(tree);
+    const std::string absent = JoinPath(JoinPath(removal.folder, ".no_exist"), commit);
+    if (FolderExists(absent)) RETURN_IF_ERROR(AddAll(absent, removal));
     removal.folders.insert(removal.folders.end(), below.folders.begin(), below.folders.end());
   }
   Removal refs;

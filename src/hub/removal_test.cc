@@ -56,11 +56,18 @@ TEST_F(Removing, ARepositoryGoesWithAllItsSnapshots) {
 }
 
 TEST_F(Removing, OfOneSnapshotWhatOthersShareStays) {
+  fs::create_directories(repo_ + "/.no_exist/" + kOld);
+  fs::create_directories(repo_ + "/trees");
+  for (const std::string& path : {"/.no_exist/" + kOld + "/adapter_config.json", "/trees/" + kOld + ".json"}) {
+    folder_.Write("hub/models--org--a" + path, "");
+  }
   const Removal removal = Plan("org/a@v1").value();
   EXPECT_EQ(removal.freed_bytes, 11);
   EXPECT_EQ(removal.kept_bytes, 2);
   ASSERT_TRUE(Remove(removal).ok());
-  EXPECT_FALSE(fs::exists(repo_ + "/snapshots/" + kOld));
+  for (const std::string& folder : {"/snapshots/" + kOld, "/.no_exist/" + kOld, "/trees/" + kOld + ".json"}) {
+    EXPECT_FALSE(fs::exists(repo_ + folder)) << folder;
+  }
   EXPECT_FALSE(HasBlob("old weights"));
   EXPECT_TRUE(HasBlob("{}"));
   EXPECT_FALSE(ReadRef(cache_, "org/a", "v1").has_value());

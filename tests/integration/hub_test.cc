@@ -116,6 +116,25 @@ TEST(Pull, WrongArgumentsAreNamed) {
   ExpectError(Nunspark("pull org/model", with), {"no weights at all"});
 }
 
+TEST(Pull, ACertificateThatNobodyVouchesForIsRefused) {
+  const TempFolder temp;
+  std::string out, err;
+  if (RunShell("openssl version", &out, &err) != 0) GTEST_SKIP() << "no openssl program";
+  const std::string script =
+      "cd " + temp.path() +
+      " && openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost"
+      " -addext subjectAltName=DNS:localhost 2>/dev/null || exit 9;"
+      // Port 0: one that is free, which it says.
+      " openssl s_server -accept 127.0.0.1:0 -key key.pem -cert cert.pem -www >said 2>/dev/null </dev/null & server=$!;"
+      " while ! grep -q ^ACCEPT said 2>/dev/null; do kill -0 $server || exit 8; sleep 0.05; done;"
+      " port=$(sed -n 's/^ACCEPT .*://p' said);"
+      " env -u https_proxy -u HTTPS_PROXY -u all_proxy -u ALL_PROXY HF_HOME=" +
+      temp.path() + "/hf HF_TOKEN=hf_secret " + kBinary +
+      " pull org/model --endpoint https://localhost:$port; code=$?; kill $server; exit $code";
+  EXPECT_EQ(RunShell(script, &out, &err), 1) << out << err;
+  EXPECT_NE(err.find("certificate"), std::string::npos) << err;
+}
+
 // A pull in a process of its own, that a test ends when it likes.
 class Puller {
  public:
