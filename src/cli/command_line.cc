@@ -9,16 +9,17 @@
 #include <fmt/format.h>
 
 #include "cli/interrupt.h"
+#include "cli/verb_web.h"
 #include "cli/verbs.h"
 #include "nunspark/engine.h"
 
 namespace nunspark::cli {
 namespace {
 
-constexpr AddVerb kVerbs[] = {AddPack,      AddGenerate,   AddServe,       AddInspect,    AddVerify,
-                              AddLogits,    AddTokenize,   AddChatFormat,  AddPerplexity, AddPlan,
-                              AddSelfcheck, AddDoctor,     AddPull,        AddModels,     AddBench,
-                              AddFlags,     AddServingApi, AddCompletions, AddMan};
+constexpr AddVerb kVerbs[] = {AddPack,   AddGenerate,  AddServe,      AddWeb,         AddInspect,
+                              AddVerify, AddLogits,    AddTokenize,   AddChatFormat,  AddPerplexity,
+                              AddPlan,   AddSelfcheck, AddDoctor,     AddPull,        AddModels,
+                              AddBench,  AddFlags,     AddServingApi, AddCompletions, AddMan};
 
 constexpr const char* kAbout =
     "Runs language models larger than memory by streaming their weights from the drive.\n"

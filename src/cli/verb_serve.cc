@@ -6,23 +6,23 @@
 
 #include <fmt/format.h>
 
-#include "base/ascii.h"
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
+#include "cli/server_keys.h"
 #include "cli/verbs.h"
-#include "io/file.h"
 #include "nunspark/engine.h"
+#include "server/access.h"
 #include "server/http.h"
 #include "server/service.h"
+#include "server/web_service.h"
 
 namespace nunspark::cli {
 namespace {
 
 constexpr int64_t kUsualContext = 8192;
 constexpr double kMostClientTimeout = 24 * 3600;
-constexpr int64_t kMostKeyBytes = 1 << 20;
 
 struct Flags {
   std::string model;
@@ -37,32 +37,13 @@ struct Flags {
   int64_t parallel = 4, queue = 64, max_tokens = 256;
   std::string api_key_file, cors_origin;
   double timeout_s = 0, drain_s = 30, client_timeout_s = 30;
-  bool log_requests = false;
+  bool log_requests = false, ui = false;
 };
-
-// A key a line; what follows a '#' is a remark.
-Result<std::vector<std::string>> ReadKeys(const std::string& path) {
-  if (path.empty()) return std::vector<std::string>();
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadWholeFile(path, {.max_bytes = kMostKeyBytes, .limit_reason = "the largest file of keys"}));
-  std::vector<std::string> keys;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    line = std::string(AsciiTrim(line.substr(0, line.find('#'))));
-    if (!line.empty()) keys.push_back(std::move(line));
-    begin = end + 1;
-  }
-  if (keys.empty()) return InvalidArgumentError(fmt::format("--api-key-file {} holds no key", path));
-  return keys;
-}
 
 std::string NameOf(std::string name) {
   while (name.size() > 1 && name.back() == '/') name.pop_back();
   return name.substr(name.rfind('/') + 1);
 }
-
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
@@ -83,7 +64,7 @@ Result<int> Run(const Flags& flags) {
     return InvalidArgumentError(fmt::format("--client-timeout must be above 0 and at most {}, found {}",
                                             kMostClientTimeout, flags.client_timeout_s));
   }
-  ASSIGN_OR_RETURN(std::vector<std::string> keys, ReadKeys(flags.api_key_file));
+  ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadKeys(flags.api_key_file));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   if (!files->has_tokenizer()) {
     return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
@@ -111,7 +92,7 @@ Result<int> Run(const Flags& flags) {
                    engine->NewScheduler({.queue = static_cast<int32_t>(flags.queue)}));
 
   const std::string& name = flags.model_name;
-  if (!IsLoopback(flags.host) && keys.empty()) {
+  if (!server::IsLoopback(flags.host) && keys.empty()) {
     std::fprintf(stderr,
                  "WARNING: everybody who reaches %s may use this server: it listens beyond this machine and has no "
                  "--api-key-file\n",
@@ -120,22 +101,26 @@ Result<int> Run(const Flags& flags) {
   server::Service service(*files, *scheduler,
                           {.model_name = name,
                            .aliases = flags.aliases,
-                           .keys = std::move(keys),
+                           .keys = keys,
                            .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
                            .timeout_s = flags.timeout_s,
                            .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
                            .log_requests = flags.log_requests});
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<server::HttpServer> http,
-      server::HttpServer::Listen({.host = flags.host,
-                                  .port = flags.port,
-                                  .header_timeout_s = flags.client_timeout_s,
-                                  .body_timeout_s = flags.client_timeout_s,
-                                  .write_timeout_s = flags.client_timeout_s,
-                                  .cors_origin = flags.cors_origin},
-                                 [&service](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
-                                   service.Handle(std::move(request), std::move(exchange));
-                                 }));
+  ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> http,
+                   server::HttpServer::Listen(
+                       {.host = flags.host,
+                        .port = flags.port,
+                        .header_timeout_s = flags.client_timeout_s,
+                        .body_timeout_s = flags.client_timeout_s,
+                        .write_timeout_s = flags.client_timeout_s,
+                        .cors_origin = flags.cors_origin},
+                       [&](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
+                         if (flags.ui && server::AnswerPage(request, *exchange, keys, name, files->weight_bytes(),
+                                                            engine->plan(), *scheduler)) {
+                           return;
+                         }
+                         service.Handle(std::move(request), std::move(exchange));
+                       }));
   std::fprintf(stderr, "Serving %s at http://%s:%d/v1 (%lld at once, %lld tokens each)\n", name.c_str(),
                flags.host.c_str(), http->port(), static_cast<long long>(flags.parallel),
                static_cast<long long>(options.context));
@@ -180,6 +165,7 @@ void AddServe(CLI::App& app, Action* action) {
   verb->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt from its beginning");
   verb->add_option("--prefix-file", flags->prefix_file, "keep what is computed for prompts here between runs");
   verb->add_flag("--log-requests", flags->log_requests, "a line for each request, without its text");
+  verb->add_flag("--ui", flags->ui, "show a page with chats and plots at /");
   AddDrafterFlags(*verb, flags->drafter);
   AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);

@@ -12,28 +12,13 @@
 #include <fmt/format.h>
 
 #include "engine/model_files.h"
+#include "server/access.h"
 #include "server/answers.h"
 
 namespace nunspark::server {
 namespace {
 
 enum class Api : uint8_t { kChat, kCompletion, kMessages };
-
-// Takes as long for any two strings of these lengths, so that time tells nothing about a key.
-bool SameKey(std::string_view a, std::string_view b) {
-  unsigned different = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < b.size(); ++i) {
-    different |= static_cast<unsigned char>(b[i]) ^ static_cast<unsigned char>(i < a.size() ? a[i] : 0);
-  }
-  return different == 0;
-}
-
-std::string_view KeyOf(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view authorization = request.Header("authorization");
-  if (authorization.starts_with(kBearer)) return authorization.substr(kBearer.size());
-  return request.Header("x-api-key");
-}
 
 bool IsAnthropic(const std::string& path) {
   return path == "/v1/messages" || path == "/messages" || path == "/v1/messages/count_tokens";
@@ -109,14 +94,6 @@ Service::~Service() = default;
 
 void Service::Close() { workers_.reset(); }
 
-bool Service::Allowed(const HttpRequest& request) const {
-  if (options_.keys.empty()) return true;
-  const std::string_view key = KeyOf(request);
-  bool allowed = false;
-  for (const std::string& known : options_.keys) allowed |= SameKey(key, known);
-  return allowed;
-}
-
 void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (request.path == "/health") return exchange->Send({.body = R"({"status":"ok"})"});
   if (request.path == "/ready") {
@@ -124,7 +101,7 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     return exchange->Send(
         {.status = draining ? 503 : 200, .body = draining ? R"({"status":"stopping"})" : R"({"status":"ready"})"});
   }
-  if (!Allowed(request)) {
+  if (!HasKey(request, options_.keys)) {
     return SendError(request, *exchange, 401, "the API key is missing or not known; send Authorization: Bearer KEY",
                      "invalid_api_key");
   }

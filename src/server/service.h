@@ -51,7 +51,6 @@ class Service {
  private:
   class Workers;
 
-  bool Allowed(const HttpRequest& request) const;
   void Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   // The prompt of a request, and how its answer is to be read.

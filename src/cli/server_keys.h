@@ -1,0 +1,18 @@
+// The file of --api-key-file.
+#ifndef NUNSPARK_CLI_SERVER_KEYS_H_
+#define NUNSPARK_CLI_SERVER_KEYS_H_
+
+#include <string>
+#include <vector>
+
+#include "nunspark/status.h"
+
+namespace nunspark::cli {
+
+// A key a line; what follows a '#' is a remark. None for an empty path. Errors: those of reading; kInvalidArgument when
+// there is no key.
+Result<std::vector<std::string>> ReadKeys(const std::string& path);
+
+}  // namespace nunspark::cli
+
+#endif  // NUNSPARK_CLI_SERVER_KEYS_H_

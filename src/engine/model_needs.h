@@ -1,0 +1,24 @@
+// Figures of this machine and of a model's keys and values, for those who choose before they open an engine.
+#ifndef NUNSPARK_ENGINE_MODEL_NEEDS_H_
+#define NUNSPARK_ENGINE_MODEL_NEEDS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "engine/model_files.h"
+#include "engine/outlook.h"
+
+namespace nunspark {
+
+// The rates of this machine with the drive of `model`: a third of a second of reading. 0 where one cannot be measured.
+OutlookRates MeasureOutlookRates(const std::string& model);
+
+// The budget that is planned with where none is given, before any model is known.
+int64_t AutomaticBudget();
+
+// Keys and values of a position as f16, by the shape of the first layer: layers x kv heads x head size x 4 bytes.
+int64_t KvBytesPerToken(const ModelFilesImpl& files);
+
+}  // namespace nunspark
+
+#endif  // NUNSPARK_ENGINE_MODEL_NEEDS_H_
