@@ -1,4 +1,4 @@
-// The models of this machine, and packing.
+// The models of this machine, packing and downloads.
 
 import {explain, get, post} from './api.js';
 import {$, bytesText, h, notice, secondsText, setText, sync} from './dom.js';
@@ -13,16 +13,21 @@ export function startModels(stats, its) {
   handlers = its;
   setText($('packed-root'), `Packs are in ${stats.packed_root}`);
   $('models-refresh').addEventListener('click', refresh);
-  $('pack-form').addEventListener('submit', pack);
-  $('pack-cancel').addEventListener('click', async () => {
+  $('pack-form').addEventListener('submit', (event) => {
+    const body = {source: $('pack-source').value.trim()};
+    if ($('pack-out').value.trim()) body.out_dir = $('pack-out').value.trim();
+    begin(event, 'api/pack', body);
+  });
+  $('pull-form').addEventListener('submit', (event) => begin(event, 'api/pull', {repo: $('pull-repo').value.trim()}));
+  $('task-cancel').addEventListener('click', async () => {
     try {
-      await post('api/pack/cancel');
+      await post('api/task/cancel');
     } catch (error) {
       notice(explain(error));
     }
   });
   refresh();
-  watchPack();
+  watch();
 }
 
 async function refresh() {
@@ -63,52 +68,51 @@ function updateModel(element, model) {
   setText(element.querySelector('.reason'), model.badge?.reason ?? '');
 }
 
-async function pack(event) {
+async function begin(event, path, body) {
   event.preventDefault();
-  const body = {source: $('pack-source').value.trim()};
-  if ($('pack-out').value.trim()) body.out_dir = $('pack-out').value.trim();
-  // Answers when the pack is done; how far it is comes from GET api/pack.
-  post('api/pack', body).catch((error) => {
+  // Answers when it is done; how far it is comes from GET api/task.
+  post(path, body).catch((error) => {
     if (error.status !== 500) notice(explain(error));
   });
   await new Promise((resolve) => setTimeout(resolve, 100));
-  watchPack();
+  watch();
 }
 
 let watching = false;
-async function watchPack() {
+async function watch() {
   if (watching) return;
   watching = true;
   for (;;) {
     let state;
     try {
-      state = await get('api/pack');
+      state = await get('api/task');
     } catch {
       break;
     }
-    showPack(state);
+    showTask(state);
     if (state.state !== 'running') break;
     await new Promise((resolve) => setTimeout(resolve, kLookEvery));
   }
   watching = false;
 }
 
-function showPack(state) {
-  const running = state.state === 'running';
-  if (wasRunning && !running) refresh();
-  else if (state.state === 'done' && !running && !wasRunning && $('pack-state').hidden) refresh();
+function showTask(state) {
+  const running = state.state === 'running', pack = state.kind === 'pack';
+  if (state.state === 'done' && (wasRunning || $('task').hidden)) refresh();
   wasRunning = running;
-  $('pack-state').hidden = state.state === 'idle';
-  $('pack-run').disabled = running;
-  $('pack-cancel').hidden = !running;
-  $('pack-progress').hidden = !running;
-  $('pack-progress').value = state.total > 0 ? state.done / state.total : 0;
+  $('task').hidden = state.state === 'idle';
+  for (const id of ['pack-run', 'pull-run']) $(id).disabled = running;
+  $('task-cancel').hidden = !running;
+  $('task-progress').hidden = !running;
+  $('task-progress').value = state.total > 0 ? state.done / state.total : 0;
+  setText($('task-title'), pack ? 'Packing' : 'Download');
   const texts = {
-    running: `Packing ${state.source}`, done: `Packed into ${state.out_dir}`,
-    cancelled: 'Cancelled. Packing it again goes on from there.', error: `Failed: ${state.error}`, idle: ''};
-  setText($('pack-text'), texts[state.state]);
-  $('pack-text').className = state.state === 'error' ? 'error' : '';
+    running: `${pack ? 'Packing' : 'Downloading'} ${state.source}`,
+    done: pack ? `Packed into ${state.target}` : `Downloaded ${state.source}`,
+    cancelled: 'Cancelled. It goes on from there when it is started again.', error: `Failed: ${state.error}`, idle: ''};
+  setText($('task-text'), texts[state.state]);
+  $('task-text').className = state.state === 'error' ? 'error' : '';
   const eta = state.eta_s === null ? '' : `, ${secondsText(state.eta_s)} left`;
-  setText($('pack-figures'), running && state.total > 0
+  setText($('task-figures'), running && state.total > 0
     ? `${bytesText(state.done)} of ${bytesText(state.total)}, ${bytesText(state.rate)}/s${eta}` : '');
 }

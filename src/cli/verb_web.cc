@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -63,7 +64,7 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(
       const std::unique_ptr<server::WebService> service,
       server::WebService::Create({.packed_root = std::filesystem::absolute(flags.packed_root).lexically_normal(),
-                                  .cache = hub.ok() ? hub->cache : "",
+                                  .hub = hub.ok() ? std::optional(*hub) : std::nullopt,
                                   .state = state,
                                   .outputs = home.empty() ? "" : home + "/nunspark-out",
                                   .keys = std::move(keys),

@@ -43,6 +43,17 @@ std::string LastPart(std::string path) {
   return name;
 }
 
+std::string TextOf(const Json& body, std::string_view name) {
+  const Json* const value = body.Find(name);
+  return value != nullptr && value->is_string() ? std::string(AsciiTrim(value->as_string())) : std::string();
+}
+
+std::function<void(Result<Json>)> AnswerWith(const std::shared_ptr<Exchange>& exchange) {
+  return [exchange](Result<Json> result) {
+    exchange->Send(result.ok() ? JsonResponse(std::move(*result)) : DetailError(500, result.status().message()));
+  };
+}
+
 bool IsChat(const std::string& path) {
   return path == "/v1/chat/completions" || path == "/chat/completions" || path == "/v1/completions" ||
          path == "/completions" || path == "/v1/messages" || path == "/messages" || path == "/v1/messages/count_tokens";
@@ -72,9 +83,9 @@ class WebService::Workers {
 
 WebService::WebService(WebOptions options)
     : options_(std::move(options)),
-      models_({.packed_root = options_.packed_root, .cache = options_.cache}),
+      models_({.packed_root = options_.packed_root, .cache = options_.hub ? options_.hub->cache : std::string()}),
       pool_(options_.engine),
-      packing_(std::make_unique<PackTask>()),
+      task_(std::make_unique<LongTask>()),
       workers_(std::make_unique<Workers>()) {}
 
 Result<std::unique_ptr<WebService>> WebService::Create(WebOptions options) {
@@ -96,7 +107,7 @@ void WebService::Close() {
     workers.swap(workers_);
   }
   workers.reset();
-  packing_.reset();
+  task_.reset();
   jobs_.reset();
   pool_.Close();
 }
@@ -131,9 +142,10 @@ void WebService::AnswerApi(HttpRequest& request, const std::shared_ptr<Exchange>
   if (route == "POST /api/files") return exchange->Send(Files(request));
   if (route == "POST /api/batch") return exchange->Send(Batch(request));
   if (route == "POST /api/pack") return Pack(request, exchange);
-  if (route == "GET /api/pack") return exchange->Send(JsonResponse(packing_->StateJson()));
-  if (route == "POST /api/pack/cancel") {
-    packing_->Cancel();
+  if (route == "POST /api/pull") return Pull(request, exchange);
+  if (route == "GET /api/task") return exchange->Send(JsonResponse(task_->StateJson()));
+  if (route == "POST /api/task/cancel") {
+    task_->Cancel();
     return exchange->Send(JsonResponse(Json::Object{{"ok", true}}));
   }
   if (route == "GET /api/events") return jobs_->SubscribeAll(exchange);
@@ -189,6 +201,7 @@ HttpResponse WebService::ModelList() {
 HttpResponse WebService::Files(const HttpRequest& request) {
   const Result<std::vector<UploadedFile>> files = ParseMultipart(request.Header("content-type"), request.body, "files");
   if (!files.ok()) return DetailError(422, files.status().message());
+  if (files->empty()) return DetailError(422, "the upload has no part 'files'");
   const Result<std::vector<StoredFile>> stored = jobs_->AddFiles(*files);
   if (!stored.ok()) return FailureResponse(stored.status());
   Json::Array list;
@@ -222,23 +235,30 @@ HttpResponse WebService::Batch(const HttpRequest& request) {
 }
 
 void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const auto text = [](const Json& body, std::string_view name) {
-    const Json* const value = body.Find(name);
-    return value != nullptr && value->is_string() ? std::string(AsciiTrim(value->as_string())) : std::string();
-  };
   const Result<Json> body = ParseJson(request.body, "the request");
   if (!body.ok()) return exchange->Send(DetailError(422, body.status().message()));
-  const std::string source = text(*body, "source");
+  const std::string source = TextOf(*body, "source");
   if (source.empty()) return exchange->Send(DetailError(400, "\"source\" is missing: the model that is to be packed"));
   const Result<std::string> path = models_.PathOf(source);
   if (!path.ok()) return exchange->Send(FailureResponse(path.status()));
-  std::string out = text(*body, "out_dir");
+  std::string out = TextOf(*body, "out_dir");
   if (out.empty()) out = LastPart(source);
   const std::string out_dir = (std::filesystem::path(options_.packed_root) / out).lexically_normal().string();
-  const Status started = packing_->Start(*path, out_dir, [exchange, out_dir](const Result<int>& layers) {
-    exchange->Send(layers.ok() ? JsonResponse(Json::Object{{"out_dir", out_dir}, {"num_layers", *layers}})
-                               : DetailError(500, layers.status().message()));
-  });
+  const Status started = task_->Start(
+      "pack", source, out_dir, [path = *path, out_dir](LongTask& task) { return PackModel(path, out_dir, task); },
+      AnswerWith(exchange));
+  if (!started.ok()) exchange->Send(DetailError(409, started.message()));
+}
+
+void WebService::Pull(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  const Result<Json> body = ParseJson(request.body, "the request");
+  if (!body.ok()) return exchange->Send(DetailError(422, body.status().message()));
+  if (!options_.hub) return exchange->Send(DetailError(400, "there is no folder for the hub's cache"));
+  const Result<RepoRef> ref = ParseRepoRef(TextOf(*body, "repo"));
+  if (!ref.ok()) return exchange->Send(DetailError(400, ref.status().WithContext("\"repo\"").message()));
+  const Status started = task_->Start(
+      "pull", ref->Text(), options_.hub->cache,
+      [hub = *options_.hub, ref = *ref](LongTask& task) { return PullModel(hub, ref, task); }, AnswerWith(exchange));
   if (!started.ok()) exchange->Send(DetailError(409, started.message()));
 }
 

@@ -4,26 +4,28 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "hub/environment.h"
 #include "nunspark/status.h"
 #include "server/engine_pool.h"
 #include "server/http.h"
 #include "server/job_queue.h"
-#include "server/pack_task.h"
+#include "server/long_task.h"
 #include "server/web_models.h"
 
 namespace nunspark::server {
 
 struct WebOptions {
-  std::string packed_root;           // absolute; where packs are looked for and made
-  std::string cache{};               // the hub's; empty: none
-  std::string state;                 // folder of jobs and uploads
-  std::string outputs{};             // that the page suggests
-  std::vector<std::string> keys{};   // of clients; empty: everybody may ask
-  std::vector<std::string> hosts{};  // names, beside localhost and addresses, that this server may be asked by
+  std::string packed_root;              // absolute; where packs are looked for and made
+  std::optional<HubEnvironment> hub{};  // where models are looked for and got from; nullopt: nowhere
+  std::string state;                    // folder of jobs and uploads
+  std::string outputs{};                // that the page suggests
+  std::vector<std::string> keys{};      // of clients; empty: everybody may ask
+  std::vector<std::string> hosts{};     // names, beside localhost and addresses, that this server may be asked by
   EnginePoolOptions engine{};
 };
 
@@ -53,13 +55,14 @@ class WebService {
   HttpResponse Files(const HttpRequest& request);
   HttpResponse Batch(const HttpRequest& request);
   void Pack(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void Pull(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   HttpResponse Stats() const;
 
   const WebOptions options_;
   WebModels models_;
   EnginePool pool_;
   std::unique_ptr<JobQueue> jobs_;
-  std::unique_ptr<PackTask> packing_;
+  std::unique_ptr<LongTask> task_;
   std::mutex workers_mutex_;
   std::unique_ptr<Workers> workers_;  // nullptr: closed
 };

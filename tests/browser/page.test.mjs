@@ -75,11 +75,12 @@ test('a batch of eight files with one bad gives seven answers and one reason', a
   await job(page, 'story-3.txt').locator('.pick').click();
   const output = readFileSync(server.path('out/story-3.txt.out.txt'), 'utf8');
   await page.waitForFunction((text) => document.querySelector('#text').textContent === text, output);
+  await shoot(page, 'batch');
   await page.getByText('Metrics').click();
   await page.locator('#metrics dt', {hasText: 'Decoded together'}).waitFor();
   assert.ok(existsSync(server.path('out/picture.txt.meta.json')));
   await checkAccessible(page, 'a batch that has ended');
-  await shoot(page, 'batch');
+  await shoot(page, 'metrics');
   await page.setViewportSize({width: 390, height: 844});
   await checkAccessible(page, 'a batch on a phone');
   await shoot(page, 'batch-phone');
