@@ -516,7 +516,7 @@ TEST_F(JobQueueTest, TheNextProcessGoesOnWithWhatTheLastOneHad) {
   EXPECT_EQ(Content(folder_.Path("out/f0.txt.out.txt")), AnswerTo("a"));
   EXPECT_EQ(Content(folder_.Path("out/f1.txt.out.txt")), AnswerTo("b"));
   EXPECT_EQ(listener->Text(), AnswerTo("a"));
-  EXPECT_FALSE(FileExists(folder_.Path("out/f0.txt.1.out.txt")));
+  EXPECT_FALSE(FileExists(folder_.Path("out/f1.txt.1.out.txt")));
   EXPECT_EQ(Find(later_id).status, JobStatus::kDone);
   queue_.reset();
   Open();
