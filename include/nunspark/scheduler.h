@@ -40,9 +40,14 @@ struct RequestCallbacks {
   std::function<void(Result<GenerateResult> result)> on_end;
 };
 
+// Background requests run when no other waits: one of these that comes later still goes first.
+enum class Urgency : uint8_t { kNormal, kBackground };
+
 struct SchedulerStats {
   int64_t running = 0;
-  int64_t waiting = 0;
+  int64_t waiting = 0;             // but for background requests
+  int64_t background_running = 0;  // of those that run
+  int64_t background_waiting = 0;
   int64_t steps = 0;
   int64_t tokens = 0;  // generated, of all requests
 };
@@ -53,10 +58,11 @@ class Scheduler {
   virtual ~Scheduler() = default;
   Scheduler(const Scheduler&) = delete;
 
-  // Requests run in this order, as soon as there is room for all of their tokens. Returns the request's id.
-  // Thread-safe. Errors: kInvalidArgument for a request that Session::Generate would refuse; kResourceExhausted when
-  // the queue is full, or the engine has no room for so many tokens at all.
-  virtual Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks) = 0;
+  // Requests of an urgency run in this order, as soon as there is room for all of their tokens. Returns the request's
+  // id. Thread-safe. Errors: kInvalidArgument for a request that Session::Generate would refuse; kResourceExhausted
+  // when the queue (there is one for each urgency) is full, or the engine has no room for so many tokens at all.
+  virtual Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks,
+                                  Urgency urgency = Urgency::kNormal) = 0;
 
   // Ends a request with kCancelled before the next step; does nothing when it has ended. Thread-safe.
   virtual void Cancel(uint64_t id) = 0;

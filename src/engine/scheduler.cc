@@ -47,17 +47,19 @@ class SchedulerImpl : public Scheduler {
     target_.on_close();
   }
 
-  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks) override {
+  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency urgency) override {
     CHECK(callbacks.on_end != nullptr);
     RETURN_IF_ERROR(Check(request));
     {
       const std::lock_guard lock(mutex_);
-      if (static_cast<int64_t>(waiting_.size()) >= target_.options.queue) {
+      std::deque<Request>& queue = QueueOf(urgency);
+      if (static_cast<int64_t>(queue.size()) >= target_.options.queue) {
         return ResourceExhaustedError(
-            fmt::format("{} requests wait already, as many as the queue takes; try again later", waiting_.size()));
+            fmt::format("{} requests wait already, as many as the queue takes; try again later", queue.size()));
       }
-      waiting_.push_back({.id = ++last_id_, .request = std::move(request), .callbacks = std::move(callbacks)});
-      counts_.waiting = std::ssize(waiting_);
+      queue.push_back(
+          {.id = ++last_id_, .urgency = urgency, .request = std::move(request), .callbacks = std::move(callbacks)});
+      CountWaiting();
       wake_.notify_one();
       return last_id_;
     }
@@ -82,15 +84,33 @@ class SchedulerImpl : public Scheduler {
  private:
   struct Request {
     uint64_t id = 0;
+    Urgency urgency = Urgency::kNormal;
     SequenceRequest request;
     RequestCallbacks callbacks;
   };
   // One that has joined the group.
   struct Running {
     uint64_t id = 0;  // 0: none
+    Urgency urgency = Urgency::kNormal;
     int64_t positions = 0;
     RequestCallbacks callbacks;
   };
+
+  std::deque<Request>& QueueOf(Urgency urgency) {
+    return urgency == Urgency::kBackground ? background_waiting_ : waiting_;
+  }
+  // REQUIRES: mutex_ is held.
+  void CountWaiting() {
+    counts_.waiting = std::ssize(waiting_);
+    counts_.background_waiting = std::ssize(background_waiting_);
+  }
+  // REQUIRES: mutex_ is held, by the thread.
+  void CountRunning() {
+    counts_.running = group_.size();
+    counts_.background_running = std::count_if(running_.begin(), running_.end(), [](const Running& running) {
+      return running.id != 0 && running.urgency == Urgency::kBackground;
+    });
+  }
 
   GroupTarget Adjusted(GroupTarget target) const {
     target.step_target_s = target_.options.step_target_s;
@@ -133,7 +153,10 @@ class SchedulerImpl : public Scheduler {
       std::vector<uint64_t> cancelled;
       {
         std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !cancelled_.empty() || !waiting_.empty() || !group_.empty(); });
+        wake_.wait(lock, [this] {
+          return stopping_ || !cancelled_.empty() || !waiting_.empty() || !background_waiting_.empty() ||
+                 !group_.empty();
+        });
         if (stopping_) break;
         cancelled.swap(cancelled_);
       }
@@ -142,12 +165,14 @@ class SchedulerImpl : public Scheduler {
       if (!group_.empty()) Step();
     }
     group_.EndAll(Status());
-    std::deque<Request> waiting;
+    std::deque<Request> waiting, background_waiting;
     {
       const std::lock_guard lock(mutex_);
       waiting.swap(waiting_);
+      background_waiting.swap(background_waiting_);
     }
     for (Request& request : waiting) EndUnstarted(request);
+    for (Request& request : background_waiting) EndUnstarted(request);
   }
 
   void Step() {
@@ -160,7 +185,7 @@ class SchedulerImpl : public Scheduler {
     const std::lock_guard lock(mutex_);
     ++counts_.steps;
     counts_.tokens = tokens_;
-    counts_.running = group_.size();
+    CountRunning();
     if (!look) return;
     engine_stats_ = std::move(engine);
     looked_ = Clock::now();
@@ -172,12 +197,13 @@ class SchedulerImpl : public Scheduler {
       Request next;
       {
         const std::lock_guard lock(mutex_);
-        if (waiting_.empty() || free_tags_.empty()) break;
-        const int64_t positions = PositionsOf(waiting_.front().request);
+        std::deque<Request>& queue = waiting_.empty() ? background_waiting_ : waiting_;
+        if (queue.empty() || free_tags_.empty()) break;
+        const int64_t positions = PositionsOf(queue.front().request);
         if (!group_.empty() && positions_ + positions > target_.kv_tokens) break;
-        next = std::move(waiting_.front());
-        waiting_.pop_front();
-        counts_.waiting = std::ssize(waiting_);
+        next = std::move(queue.front());
+        queue.pop_front();
+        CountWaiting();
       }
       const int32_t tag = free_tags_.back();
       const Status joined = group_.Join(tag, next.request);
@@ -189,10 +215,10 @@ class SchedulerImpl : public Scheduler {
       const int64_t positions = PositionsOf(next.request);
       positions_ += positions;
       running_[static_cast<size_t>(tag)] = {
-          .id = next.id, .positions = positions, .callbacks = std::move(next.callbacks)};
+          .id = next.id, .urgency = next.urgency, .positions = positions, .callbacks = std::move(next.callbacks)};
     }
     const std::lock_guard lock(mutex_);
-    counts_.running = group_.size();
+    CountRunning();
   }
 
   void CancelNow(uint64_t id) {
@@ -202,12 +228,16 @@ class SchedulerImpl : public Scheduler {
     Request found;
     {
       const std::lock_guard lock(mutex_);
-      const auto at =
-          std::find_if(waiting_.begin(), waiting_.end(), [id](const Request& request) { return request.id == id; });
-      if (at == waiting_.end()) return;
-      found = std::move(*at);
-      waiting_.erase(at);
-      counts_.waiting = std::ssize(waiting_);
+      for (std::deque<Request>* const queue : {&waiting_, &background_waiting_}) {
+        const auto at =
+            std::find_if(queue->begin(), queue->end(), [id](const Request& request) { return request.id == id; });
+        if (at == queue->end()) continue;
+        found = std::move(*at);
+        queue->erase(at);
+        CountWaiting();
+        break;
+      }
+      if (found.id == 0) return;
     }
     EndUnstarted(found);
   }
@@ -233,7 +263,7 @@ class SchedulerImpl : public Scheduler {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Request> waiting_;
+  std::deque<Request> waiting_, background_waiting_;
   std::vector<uint64_t> cancelled_;
   uint64_t last_id_ = 0;
   bool stopping_ = false;

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <latch>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/sanitized_testing.h"
@@ -85,6 +87,48 @@ TEST(Scheduler, TakesRequestsAndCancelsFromManyThreadsAndEndsEachOnce) {
   EXPECT_EQ(scheduler->stats().waiting, 0);
   scheduler.reset();
   EXPECT_TRUE(engine->NewSession().ok());
+}
+
+TEST(Scheduler, RunsBackgroundRequestsWhenNoOtherWaits) {
+  const std::string folder = std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/goldens/qwen3_moe";
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();
+  const std::unique_ptr<Engine> engine = Engine::Start(*files, {.context = 96, .max_sequences = 1}).value();
+  const std::unique_ptr<Scheduler> scheduler = engine->NewScheduler({.queue = 3}).value();
+  std::string order;  // of the scheduler's thread, until all have ended
+  std::latch begun(1), queued(1), left(6);
+  const auto submit = [&](char name, Urgency urgency) {
+    return scheduler
+        ->Submit(RequestOf(2),
+                 {.on_token =
+                      [&, name, first = true](const GeneratedToken&) mutable {
+                        if (!std::exchange(first, false)) return true;
+                        order += name;
+                        // The first request holds the only place until all others wait.
+                        if (name != 'a') return true;
+                        begun.count_down();
+                        queued.wait();
+                        return true;
+                      },
+                  .on_prompt = {},
+                  .on_end =
+                      [&](Result<GenerateResult> result) {
+                        EXPECT_TRUE(result.ok());
+                        left.count_down();
+                      }},
+                 urgency)
+        .status();
+  };
+  ASSERT_TRUE(submit('a', Urgency::kBackground).ok());
+  begun.wait();
+  EXPECT_EQ(scheduler->stats().background_running, 1);
+  for (const char name : {'x', 'y', 'z'}) EXPECT_TRUE(submit(name, Urgency::kBackground).ok());
+  for (const char name : {'b', 'c'}) EXPECT_TRUE(submit(name, Urgency::kNormal).ok());
+  EXPECT_EQ(submit('!', Urgency::kBackground).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(scheduler->stats().waiting, 2);
+  EXPECT_EQ(scheduler->stats().background_waiting, 3);
+  queued.count_down();
+  left.wait();
+  EXPECT_EQ(order, "abcxyz");
 }
 
 }  // namespace
