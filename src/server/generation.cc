@@ -117,7 +117,8 @@ Status Generation::Submit(int32_t choice) {
       return self->GoesOn();
     };
   }
-  ASSIGN_OR_RETURN(const uint64_t id, target_.scheduler.Submit(std::move(sequence), std::move(callbacks)));
+  ASSIGN_OR_RETURN(const uint64_t id,
+                   target_.scheduler.Submit(std::move(sequence), std::move(callbacks), target_.urgency));
   const std::lock_guard lock(ids_mutex_);
   ids_.push_back(id);
   return Status();

@@ -82,6 +82,7 @@ struct GenerationTarget {
   Scheduler& scheduler;
   GenerationMetrics& metrics;
   double timeout_s = 0;  // of one request; 0: none
+  Urgency urgency = Urgency::kNormal;
 };
 
 // How its text is to be read.

@@ -351,19 +351,24 @@ class HttpServerImpl : public HttpServer {
  private:
   using Parser = http::request_parser<http::buffer_body>;
 
-  // Bytes of one request's body, among those of all.
+  // Bytes of one request's body, among those of all that go the same way.
   class Waiting {
    public:
-    explicit Waiting(HttpServerImpl& server) : server_(server) {}
-    ~Waiting() { server_.waiting_body_bytes_ -= bytes_; }
+    Waiting(HttpServerImpl& server, bool spooled)
+        : total_(spooled ? server.spooled_bytes_ : server.waiting_body_bytes_),
+          limit_(spooled ? server.options_.spool.max_total_bytes : server.options_.max_waiting_body_bytes) {}
+    ~Waiting() { total_ -= bytes_; }
+    Waiting(const Waiting&) = delete;
     bool Add(int64_t bytes) const {
       bytes_ += bytes;
-      server_.waiting_body_bytes_ += bytes;
-      return server_.waiting_body_bytes_ <= server_.options_.max_waiting_body_bytes;
+      total_ += bytes;
+      return total_ <= limit_;
     }
+    int64_t bytes() const { return bytes_; }
 
    private:
-    HttpServerImpl& server_;
+    int64_t& total_;
+    const int64_t limit_;
     mutable int64_t bytes_ = 0;
   };
 
@@ -448,7 +453,8 @@ class HttpServerImpl : public HttpServer {
   net::awaitable<bool> OneRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, bool first, bool& keep) {
     Parser parser;
     parser.header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-    parser.body_limit(static_cast<uint64_t>(options_.max_body_bytes));
+    // By the head it is known which of the two holds.
+    parser.body_limit(static_cast<uint64_t>(std::max(options_.max_body_bytes, options_.spool.max_body_bytes)));
     error_code error;
     {
       Deadline deadline(stream);
@@ -470,7 +476,6 @@ class HttpServerImpl : public HttpServer {
     if (error) co_return co_await Refuse(stream, 400, "the request is not HTTP/1.1");
 
     HttpRequest request;
-    const Waiting waiting(*this);
     const http::request_header<>& head = parser.get().base();
     request.method = std::string(head.method_string());
     const std::string_view target(head.target().data(), head.target().size());
@@ -485,11 +490,25 @@ class HttpServerImpl : public HttpServer {
     }
     keep = parser.keep_alive() && !stopping_;
     const bool http10 = head.version() < 11;
+    const bool spool = options_.spool.wanted && options_.spool.wanted(request);
+    const auto limit = static_cast<uint64_t>(spool ? options_.spool.max_body_bytes : options_.max_body_bytes);
+    if (parser.content_length().value_or(0) > limit) {
+      co_return co_await Refuse(stream, 413, "the request's body is too large");
+    }
+    parser.body_limit(limit);
+    const Waiting waiting(*this, spool);
+    File file;
+    if (spool) {
+      Result<File> created = File::CreateTemporary(options_.spool.folder);
+      if (!created.ok()) co_return co_await Refuse(stream, 507, "the server has no room for the request's body");
+      file = std::move(created).value();
+    }
     if (AsciiLower(request.Header("expect")) == "100-continue") {
       if (!co_await WriteAll(stream, "HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
     }
 
-    if (!co_await ReadBody(stream, buffer, parser, waiting, request.body)) co_return false;
+    if (!co_await ReadBody(stream, buffer, parser, waiting, request.body, file)) co_return false;
+    if (spool) request.body_file = std::make_shared<const File>(std::move(file));
 
     const bool head_only = request.method == "HEAD";
     if (request.method == "OPTIONS" && !options_.cors_origin.empty()) {
@@ -505,16 +524,16 @@ class HttpServerImpl : public HttpServer {
     co_return written;
   }
 
-  // False: it did not come, or is refused.
+  // Into `file`, if that is open, else into `body`. False: it did not come, or is refused.
   net::awaitable<bool> ReadBody(beast::tcp_stream& stream, beast::flat_buffer& buffer, Parser& parser,
-                                const Waiting& waiting, std::string& body) {
+                                const Waiting& waiting, std::string& body, File& file) {
     if (parser.is_done()) co_return true;
     std::vector<char> part(kReadBytes);
     Deadline deadline(stream);
     const Deadline::TimePoint start = net::steady_timer::clock_type::now();
     while (!parser.is_done()) {
-      const double most_s =
-          options_.body_timeout_s + static_cast<double>(body.size()) / static_cast<double>(options_.least_body_rate);
+      const double most_s = options_.body_timeout_s +
+                            static_cast<double>(waiting.bytes()) / static_cast<double>(options_.least_body_rate);
       deadline.Set(
           std::min(net::steady_timer::clock_type::now() + Duration(options_.body_timeout_s), start + Duration(most_s)));
       parser.get().body().data = part.data();
@@ -535,7 +554,13 @@ class HttpServerImpl : public HttpServer {
       if (!waiting.Add(static_cast<int64_t>(count))) {
         co_return co_await Refuse(stream, 503, "too many large requests at once; try again later");
       }
-      body.append(part.data(), count);
+      if (!file.is_open()) {
+        body.append(part.data(), count);
+        continue;
+      }
+      const Status written =
+          file.WriteAt(waiting.bytes() - static_cast<int64_t>(count), {reinterpret_cast<uint8_t*>(part.data()), count});
+      if (!written.ok()) co_return co_await Refuse(stream, 507, "the server has no room for the request's body");
     }
     co_return true;
   }
@@ -561,8 +586,10 @@ class HttpServerImpl : public HttpServer {
       }
       ExchangeImpl::Ready ready = exchange.Take();
       if (ready.too_slow) co_return false;
-      if (ready.whole)
+      if (ready.whole) {
+        if (ready.whole->body_file != nullptr) co_return co_await WriteFile(stream, *ready.whole, head_only, keep);
         co_return co_await WriteAll(stream, WholeText(*ready.whole, options_.cors_origin, head_only, keep));
+      }
       std::string text;
       if (ready.head) {
         chunked = !http10;
@@ -578,6 +605,22 @@ class HttpServerImpl : public HttpServer {
       if (!text.empty() && !co_await WriteAll(stream, std::move(text))) co_return false;
       if (ready.ended) co_return true;
     }
+  }
+
+  // A whole answer whose body is in a file. A file that cannot be read to its end cuts the answer off.
+  net::awaitable<bool> WriteFile(beast::tcp_stream& stream, const HttpResponse& response, bool head_only, bool keep) {
+    const Result<int64_t> size = response.body_file->Size();
+    if (!size.ok()) co_return co_await Refuse(stream, 500, "the file cannot be read");
+    std::string head = HeadText(response.status, response.content_type, response.headers, options_.cors_origin);
+    head += fmt::format("Content-Length: {}\r\nConnection: {}\r\n\r\n", *size, keep ? "keep-alive" : "close");
+    if (!co_await WriteAll(stream, std::move(head))) co_return false;
+    for (int64_t at = 0; at < *size && !head_only;) {
+      std::string part(static_cast<size_t>(std::min<int64_t>(*size - at, kReadBytes)), '\0');
+      const Status read = response.body_file->ReadAt(at, {reinterpret_cast<uint8_t*>(part.data()), part.size()});
+      at += std::ssize(part);
+      if (!read.ok() || !co_await WriteAll(stream, std::move(part))) co_return false;
+    }
+    co_return true;
   }
 
   // Returns when the client has left or reads far too slowly. Bytes of a next request are left alone.
@@ -604,7 +647,7 @@ class HttpServerImpl : public HttpServer {
   const HttpOptions options_;
   const HttpHandler handler_;
   std::atomic<int64_t> connections_{0};
-  int64_t waiting_body_bytes_ = 0;
+  int64_t waiting_body_bytes_ = 0, spooled_bytes_ = 0;
   std::unordered_set<beast::tcp_stream*> idle_;     // between requests
   std::unordered_set<beast::tcp_stream*> refused_;  // whose rest is not read
   bool stopping_ = false;
@@ -645,8 +688,10 @@ std::string_view ReasonOf(int status) {
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
+    case 507: return "Insufficient Storage";
     default: return "Unknown";
   }
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/file.h"
 #include "nunspark/status.h"
 
 namespace nunspark::server {
@@ -26,6 +27,7 @@ struct HttpRequest {
   std::string query;  // as it came
   Headers headers;    // names in lower case
   std::string body;
+  std::shared_ptr<const File> body_file{};  // in its place, where HttpOptions::spool says so
 
   // The first value of a header, by its lower-case name; empty: none.
   std::string_view Header(std::string_view name) const;
@@ -36,6 +38,7 @@ struct HttpResponse {
   std::string content_type = "application/json";
   std::string body{};
   Headers headers{};
+  std::shared_ptr<const File> body_file{};  // sent in place of the body, whole, a part at a time
 };
 
 // The way back of one request. Thread-safe; kept as long as somebody may answer. An exchange that is dropped without an
@@ -59,8 +62,20 @@ class Exchange {
   // Called once, by the connections' thread, when that happens before the answer's end; at once if it has happened.
   virtual void OnClosed(std::function<void()> callback) = 0;
 
+  // Whether the answer has time until nobody else wants one.
+  virtual bool background() const { return false; }
+
  protected:
   Exchange() = default;
+};
+
+// Bodies that go to nameless files instead of memory.
+struct SpoolOptions {
+  // By a request's head; called by the connections' thread. Empty: none.
+  std::function<bool(const HttpRequest& head)> wanted{};
+  std::string folder{};
+  int64_t max_body_bytes = 0;   // of one request
+  int64_t max_total_bytes = 0;  // of all that are being read or handled
 };
 
 struct HttpOptions {
@@ -78,6 +93,7 @@ struct HttpOptions {
   double write_timeout_s = 60;
   double keep_alive_s = 10;
   std::string cors_origin{};  // "Access-Control-Allow-Origin"; empty: none
+  SpoolOptions spool{};
 };
 
 // Called by the connections' thread, which it must not hold up: longer work goes to other threads.
