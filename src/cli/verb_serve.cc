@@ -2,10 +2,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "base/size.h"
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
@@ -14,6 +16,8 @@
 #include "cli/verbs.h"
 #include "nunspark/engine.h"
 #include "server/access.h"
+#include "server/batches.h"
+#include "server/data_folder.h"
 #include "server/http.h"
 #include "server/service.h"
 #include "server/web_service.h"
@@ -23,6 +27,8 @@ namespace {
 
 constexpr int64_t kUsualContext = 8192;
 constexpr double kMostClientTimeout = 24 * 3600;
+constexpr int64_t kMostUploadBytes = int64_t{1000} * 1000 * 1000 * 1000;
+constexpr int64_t kMostUploadsAtOnce = 4;  // of the largest size
 
 struct Flags {
   std::string model;
@@ -38,6 +44,7 @@ struct Flags {
   std::string api_key_file, cors_origin;
   double timeout_s = 0, drain_s = 30, client_timeout_s = 30;
   bool log_requests = false, ui = false;
+  std::string data_dir, max_upload = "200MB";
 };
 
 std::string NameOf(std::string name) {
@@ -65,6 +72,17 @@ Result<int> Run(const Flags& flags) {
                                             kMostClientTimeout, flags.client_timeout_s));
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadKeys(flags.api_key_file));
+  const Result<int64_t> max_upload_bytes = ParseSize(flags.max_upload);
+  RETURN_IF_ERROR(max_upload_bytes.status().WithContext("--max-upload"));
+  if (*max_upload_bytes < 1 || *max_upload_bytes > kMostUploadBytes) {
+    return InvalidArgumentError(fmt::format("--max-upload must be from 1 B to 1 TB, found {}", flags.max_upload));
+  }
+  std::optional<server::DataFolder> data;
+  std::unique_ptr<server::Batches> batches;
+  if (!flags.data_dir.empty()) {
+    ASSIGN_OR_RETURN(data, server::DataFolder::Open(flags.data_dir));
+    ASSIGN_OR_RETURN(batches, server::Batches::Open(*data));
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   if (!files->has_tokenizer()) {
     return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
@@ -105,22 +123,40 @@ Result<int> Run(const Flags& flags) {
                            .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
                            .timeout_s = flags.timeout_s,
                            .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
-                           .log_requests = flags.log_requests});
+                           .log_requests = flags.log_requests,
+                           .batches = batches.get()});
+  server::HttpOptions http_options{.host = flags.host,
+                                   .port = flags.port,
+                                   .header_timeout_s = flags.client_timeout_s,
+                                   .body_timeout_s = flags.client_timeout_s,
+                                   .write_timeout_s = flags.client_timeout_s,
+                                   .cors_origin = flags.cors_origin};
+  if (data) {
+    http_options.spool = {.wanted =
+                              [&keys](const server::HttpRequest& head) {
+                                return server::Batches::IsUpload(head) && server::HasKey(head, keys);
+                              },
+                          .folder = data->path(),
+                          .max_body_bytes = *max_upload_bytes,
+                          .max_total_bytes = kMostUploadsAtOnce * *max_upload_bytes};
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> http,
                    server::HttpServer::Listen(
-                       {.host = flags.host,
-                        .port = flags.port,
-                        .header_timeout_s = flags.client_timeout_s,
-                        .body_timeout_s = flags.client_timeout_s,
-                        .write_timeout_s = flags.client_timeout_s,
-                        .cors_origin = flags.cors_origin},
-                       [&](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
+                       http_options, [&](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
                          if (flags.ui && server::AnswerPage(request, *exchange, keys, name, files->weight_bytes(),
                                                             engine->plan(), *scheduler)) {
                            return;
                          }
                          service.Handle(std::move(request), std::move(exchange));
                        }));
+  if (batches != nullptr) {
+    RETURN_IF_ERROR(batches->Start(
+        {.parallel = flags.parallel,
+         .stats = [&scheduler] { return scheduler->stats(); },
+         .answer = [&service](
+                       const server::HttpRequest& request,
+                       const std::shared_ptr<server::Exchange>& exchange) { service.Answer(request, exchange); }}));
+  }
   std::fprintf(stderr, "Serving %s at http://%s:%d/v1 (%lld at once, %lld tokens each)\n", name.c_str(),
                flags.host.c_str(), http->port(), static_cast<long long>(flags.parallel),
                static_cast<long long>(options.context));
@@ -129,7 +165,9 @@ Result<int> Run(const Flags& flags) {
   std::fprintf(stderr, "stopping: answers under way have %.0f s to end; once more to stop at once\n", flags.drain_s);
   service.Drain();
   http->Stop(flags.drain_s);
+  if (batches != nullptr) batches->Stop();
   connections.join();
+  if (batches != nullptr) batches->Close();
   service.Close();
   scheduler.reset();
   if (const Status saved = engine->SavePrefixes(); !saved.ok()) {
@@ -164,6 +202,9 @@ void AddServe(CLI::App& app, Action* action) {
   verb->add_option("--drain", flags->drain_s, "seconds that answers have to end after Ctrl-C")->capture_default_str();
   verb->add_flag("--no-prefix-cache", flags->no_prefix_cache, "compute every prompt from its beginning");
   verb->add_option("--prefix-file", flags->prefix_file, "keep what is computed for prompts here between runs");
+  verb->add_option("--data-dir", flags->data_dir, "folder for files and batches, kept between runs; made if not there");
+  verb->add_option("--max-upload", flags->max_upload, "the largest file that clients may upload")
+      ->capture_default_str();
   verb->add_flag("--log-requests", flags->log_requests, "a line for each request, without its text");
   verb->add_flag("--ui", flags->ui, "show a page with chats and plots at /");
   AddDrafterFlags(*verb, flags->drafter);

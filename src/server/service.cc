@@ -14,6 +14,7 @@
 #include "engine/model_files.h"
 #include "server/access.h"
 #include "server/answers.h"
+#include "server/batches.h"
 
 namespace nunspark::server {
 namespace {
@@ -104,6 +105,10 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (!HasKey(request, options_.keys)) {
     return SendError(request, *exchange, 401, "the API key is missing or not known; send Authorization: Bearer KEY",
                      "invalid_api_key");
+  }
+  if (Batches::Routes(request.path)) {
+    if (options_.batches == nullptr) return exchange->Send(Batches::NotThere());
+    return options_.batches->Handle(std::move(request), std::move(exchange));
   }
   if (workers_ == nullptr) return;
   workers_->Post([this, request = std::move(request), exchange = std::move(exchange)] { Answer(request, exchange); });
@@ -287,7 +292,8 @@ void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchang
        .tokenizer = tokenizer_,
        .scheduler = scheduler_,
        .metrics = metrics_,
-       .timeout_s = options_.timeout_s},
+       .timeout_s = options_.timeout_s,
+       .urgency = exchange->background() ? Urgency::kBackground : Urgency::kNormal},
       *parsed, std::move(prepared->reading), std::move(prepared->prompt), std::move(prepared->form), std::move(sink));
   if (!generation.ok()) return fail(generation.status());
   exchange->OnClosed([weak = std::weak_ptr<Generation>(*generation)] {
@@ -338,6 +344,8 @@ HttpResponse Service::Metrics() const {
   };
   line("gauge", "requests_running", "Sequences that are being decoded.", scheduler.running);
   line("gauge", "requests_waiting", "Requests in the queue.", scheduler.waiting);
+  line("gauge", "batch_sequences_running", "Of those that are being decoded, lines of batches.",
+       scheduler.background_running);
   line("counter", "steps_total", "Passes of the model.", scheduler.steps);
   line("counter", "bytes_read_total", "Bytes of weights read from the drive.", cache.bytes_read());
   line("counter", "stall_microseconds_total", "Time the passes waited for the drive.", cache.stall_us);
@@ -357,6 +365,7 @@ HttpResponse Service::Metrics() const {
   line("counter", "prefetch_used_total", "Of them, used in time.", cache.expert_prefetch.used);
   line("counter", "read_timeouts_total", "Reads that the drive did not answer in time.", cache.read_timeouts);
   line("counter", "page_faults_major_total", "Page faults with a read.", engine.major_page_faults);
+  if (options_.batches != nullptr) text += options_.batches->PrometheusText(model);
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
 }
 
@@ -384,7 +393,7 @@ std::string ServingApiDocument() {
   table("POST /v1/chat/completions", ChatFields());
   table("POST /v1/completions", CompletionFields());
   table("POST /v1/messages, /v1/messages/count_tokens", MessagesFields());
-  return text;
+  return text + BatchesDocument();
 }
 
 }  // namespace nunspark::server

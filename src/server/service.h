@@ -17,6 +17,8 @@
 
 namespace nunspark::server {
 
+class Batches;
+
 struct ServiceOptions {
   std::string model_name;              // what is served
   std::vector<std::string> aliases{};  // other names for it
@@ -25,8 +27,9 @@ struct ServiceOptions {
   std::shared_ptr<const text::GrammarVocabulary> vocabulary{};
   double timeout_s = 0;  // of one request; 0: none
   int32_t default_max_tokens = 256;
-  int workers = 2;            // threads that read requests, fill templates and tokenize
-  bool log_requests = false;  // a line for each, without its text
+  int workers = 2;             // threads that read requests, fill templates and tokenize
+  bool log_requests = false;   // a line for each, without its text
+  Batches* batches = nullptr;  // of the routes for files and batches; nullptr: they are refused
 };
 
 // Beside the engine: compiled grammars and what they learned.
@@ -42,6 +45,9 @@ class Service {
   // An HttpHandler.
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
 
+  // Answers a request of the server's own, by the thread that calls: as if it had come with a key.
+  void Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+
   // No request is looked at any more. Before the scheduler ends, after which the service may.
   void Close();
 
@@ -51,7 +57,6 @@ class Service {
  private:
   class Workers;
 
-  void Answer(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   // The prompt of a request, and how its answer is to be read.
   struct Prepared {
