@@ -13,8 +13,8 @@
 
 namespace nunspark::server {
 
-inline constexpr int64_t kMostBatchLines = 50000;         // requests of one batch
-inline constexpr int64_t kMostBatchLineBytes = 32 << 20;  // as a request's body may have
+inline constexpr int64_t kMostBatchLines = 50000;        // requests of one batch
+inline constexpr int64_t kMostBatchLineBytes = 8 << 20;  // as a request's body may have
 inline constexpr size_t kMostCustomIdBytes = 512;
 
 // What a line may ask: "/v1/chat/completions", ...
