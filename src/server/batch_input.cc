@@ -57,7 +57,8 @@ Result<bool> BatchLineReader::Next() {
   return true;
 }
 
-bool ParseBatchLine(std::string_view text, std::string_view endpoint, BatchRequest& request, BatchLineError& error) {
+bool ParseBatchLine(std::string_view text, std::string_view endpoint, BatchLineRequest& request,
+                    BatchLineError& error) {
   const auto fail = [&error](std::string code, std::string message, std::string param) {
     error = {.code = std::move(code), .message = std::move(message), .param = std::move(param)};
     return false;

@@ -53,14 +53,14 @@ struct BatchLineError {
   std::string code, message, param;
 };
 
-struct BatchRequest {
+struct BatchLineRequest {
   std::string custom_id;
   Json body;
 };
 
 // True: `request` is what the line says. False: `error` says why it is none. `endpoint`: the batch's, which its lines
 // must name too.
-bool ParseBatchLine(std::string_view text, std::string_view endpoint, BatchRequest& request, BatchLineError& error);
+bool ParseBatchLine(std::string_view text, std::string_view endpoint, BatchLineRequest& request, BatchLineError& error);
 
 }  // namespace nunspark::server
 

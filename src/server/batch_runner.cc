@@ -353,7 +353,7 @@ void BatchRunner::StartLine(Active& active, WaitingLine waiting) {
                           : active.input.status();
   if (!read.ok())
     return Answered(active, line, OpenAiError(500, "the batch's input cannot be read: " + read.message()));
-  BatchRequest request;
+  BatchLineRequest request;
   BatchLineError error;
   if (!ParseBatchLine(text, active.record.endpoint, request, error)) {
     return Answered(active, line, OpenAiError(400, error.message, error.code));
@@ -443,7 +443,7 @@ Status BatchRunner::Validate(const BatchRecord& batch) {
       ASSIGN_OR_RETURN(const bool more, reader.Next());
       if (!more) break;
       if (!reader.too_long() && reader.text().find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      BatchRequest request;
+      BatchLineRequest request;
       BatchLineError error{.code = "invalid_json_line",
                            .message = fmt::format("This line is longer than {} bytes.", kMostBatchLineBytes),
                            .param = {}};

@@ -181,7 +181,11 @@ std::string_view BatchStatusName(BatchStatus status) { return kStatusNames[stati
 
 Result<BatchStore> BatchStore::Open(const DataFolder& folder) {
   std::string files = folder.Path("files");
-  if (::mkdir(files.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "creating", files);
+  if (::mkdir(files.c_str(), 0700) == 0) {
+    RETURN_IF_ERROR(SyncFolder(folder.path()));
+  } else if (errno != EEXIST) {
+    return ErrnoStatus(errno, "creating", files);
+  }
   ASSIGN_OR_RETURN(Database database, Database::Open(folder.Path("batches.db"), kSchema));
   return BatchStore(std::move(database), std::move(files));
 }

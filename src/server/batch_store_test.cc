@@ -185,7 +185,7 @@ TEST(BatchInput, ReadsLinesWithAndWithoutALastLineEnd) {
 
 TEST(BatchInput, SaysWhatIsWrongWithALine) {
   const auto error_of = [](const std::string& text) {
-    BatchRequest request;
+    BatchLineRequest request;
     BatchLineError error;
     if (ParseBatchLine(text, "/v1/completions", request, error)) return "fine " + request.custom_id;
     return error.code + " " + error.param;

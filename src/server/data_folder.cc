@@ -24,8 +24,10 @@ std::string HolderOf(const std::string& path) {
 }  // namespace
 
 Result<DataFolder> DataFolder::Open(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "creating", path);
+  const bool made = ::mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) return ErrnoStatus(errno, "creating", path);
   if (!FolderExists(path)) return InvalidArgumentError(fmt::format("{} is a file, expected a folder", path));
+  if (made) RETURN_IF_ERROR(SyncFolder(JoinPath(path, "..")));
   DataFolder folder;
   folder.path_ = path;
   const std::string lock = folder.Path(kLockName);
