@@ -58,7 +58,7 @@ class FakeEngine : public Scheduler {
     wake_.notify_all();
     thread_.join();
   }
-  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks) override {
+  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency) override {
     const std::lock_guard lock(mutex_);
     prompts.emplace_back(request.prompt.begin(), request.prompt.end());
     waiting_.push_back({.id = ++last_id_, .request = std::move(request), .callbacks = std::move(callbacks)});
