@@ -3,7 +3,7 @@
 // Waking a thread that sleeps takes 5-100 us by machine (the most where a hypervisor has to wake the core as well), so
 // waits that are mostly short are spent spinning. Where others want these cores, which a spinning thread notices when
 // it is kept from running, all waits of this process are short for a while
-// (docs/decisions/0014-who-waits-for-the-drive-reads.md).
+// (docs/decisions/0020-who-waits-for-the-drive-reads.md).
 #ifndef NUNSPARK_BASE_SPIN_H_
 #define NUNSPARK_BASE_SPIN_H_
 
