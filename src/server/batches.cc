@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "server/answers.h"
 #include "server/multipart.h"
+#include "server/upload.h"
 
 namespace nunspark::server {
 namespace {
@@ -20,7 +21,6 @@ constexpr std::string_view kFiles = "/v1/files";
 constexpr std::string_view kBatches = "/v1/batches";
 
 constexpr size_t kMostFieldBytes = 4096;  // of a form, but for the file
-constexpr size_t kMostFilenameBytes = 255;
 constexpr size_t kPartBytes = 256 << 10;
 
 constexpr int64_t kMostListed = 100;  // batches; files: kMostFiles
@@ -164,14 +164,6 @@ Status CheckMetadata(const Json& metadata) {
   return Status();
 }
 
-// What a client calls its file: shown again, and never a path here.
-std::string CleanFilename(std::string name) {
-  name.erase(0, name.find_last_of("/\\") + 1);
-  std::erase_if(name, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
-  if (name.size() > kMostFilenameBytes) name.resize(kMostFilenameBytes);
-  return name.empty() ? "file" : name;
-}
-
 // An upload's form: the file goes to the drive as it comes.
 class Upload : public MultipartHandler {
  public:
@@ -184,7 +176,7 @@ class Upload : public MultipartHandler {
     if (field_ != "file") return Status();
     if (file_) return InvalidArgumentError("the form has more than one \"file\"");
     record_.id = "file-" + NewId(32);
-    record_.filename = CleanFilename(field.filename.value_or(""));
+    record_.filename = SafeFileName(field.filename.value_or(""));
     ASSIGN_OR_RETURN(file_, store_.CreateFile(record_.id));
     return Status();
   }

@@ -12,6 +12,9 @@ namespace {
 
 constexpr size_t kMostBoundaryBytes = 70;  // RFC 2046
 constexpr size_t kMostPaddingBytes = 64;   // spaces after a delimiter
+// What is taken from the front of pending_ moves the rest: it stays small, however many fields a body has.
+constexpr size_t kPieceBytes = 64 << 10;
+
 constexpr std::string_view kSpaces = " \t";
 
 Status Bad(std::string_view what) { return InvalidArgumentError(fmt::format("the form is malformed: {}", what)); }
@@ -91,11 +94,13 @@ MultipartReader::MultipartReader(std::string_view boundary, MultipartHandler& ha
     : delimiter_("\r\n--" + std::string(boundary)), handler_(handler) {}
 
 Status MultipartReader::Push(std::string_view bytes) {
-  pending_ += bytes;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool more, Step());
-    if (!more) return Status();
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPieceBytes))) {
+    pending_ += bytes.substr(0, kPieceBytes);
+    for (bool more = true; more;) {
+      ASSIGN_OR_RETURN(more, Step());
+    }
   }
+  return Status();
 }
 
 Status MultipartReader::Finish() const {

@@ -30,7 +30,7 @@ class MultipartHandler {
 // Holds at most one field's head and what it was given last.
 class MultipartReader {
  public:
-  static constexpr int64_t kMostFields = 64;
+  static constexpr int64_t kMostFields = 10'000;
   static constexpr size_t kMostHeadBytes = 16 << 10;  // of one field
 
   // The boundary that a Content-Type names. Errors: kInvalidArgument.

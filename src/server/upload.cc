@@ -1,13 +1,14 @@
 #include "server/upload.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/ascii.h"
 #include "base/size.h"
 #include "base/utf8.h"
+#include "server/multipart.h"
 
 namespace nunspark::server {
 namespace {
@@ -32,78 +33,42 @@ constexpr Signature kSignatures[] = {{"%PDF-", "a PDF document"},
 
 constexpr std::string_view kAdvice = "give plain text (.txt or .md), in UTF-8";
 
-// Value of a parameter of a header: name="value" or name=value.
-std::optional<std::string> Parameter(std::string_view header, std::string_view name) {
-  bool quoted = false;
-  for (size_t at = 0; at < header.size(); ++at) {
-    if (header[at] == '"') quoted = !quoted;
-    if (header[at] != ';' || quoted) continue;
-    std::string_view rest = AsciiTrim(header.substr(at + 1));
-    const size_t equals = rest.find('=');
-    if (equals == std::string_view::npos || AsciiLower(AsciiTrim(rest.substr(0, equals))) != name) continue;
-    rest = AsciiTrim(rest.substr(equals + 1));
-    if (rest.empty() || rest[0] != '"') return std::string(AsciiTrim(rest.substr(0, rest.find(';'))));
-    std::string value;
-    for (size_t i = 1; i < rest.size() && rest[i] != '"'; ++i) {
-      // Browsers write a quote in a name as %22, others as \".
-      if (rest[i] == '\\' && i + 1 < rest.size() && rest[i + 1] == '"') ++i;
-      value += rest[i];
-    }
-    return value;
-  }
-  return std::nullopt;
-}
+// Keeps the files of one field; what else a form has is passed over.
+class FilesOfField : public MultipartHandler {
+ public:
+  explicit FilesOfField(std::string_view field) : field_(field) {}
 
-Status Malformed(std::string_view what) { return InvalidArgumentError(fmt::format("the upload {}", what)); }
-
-// The Content-Disposition header of a part; empty: none.
-std::string DispositionOf(std::string_view head) {
-  while (!head.empty()) {
-    const size_t end = std::min(head.find("\r\n"), head.size());
-    const std::string_view line = head.substr(0, end);
-    const size_t colon = line.find(':');
-    if (colon != std::string_view::npos && AsciiLower(AsciiTrim(line.substr(0, colon))) == "content-disposition") {
-      return std::string(line.substr(colon + 1));
-    }
-    head.remove_prefix(std::min(end + 2, head.size()));
+  Status OnField(const MultipartField& field) override {
+    wanted_ = field.name == field_;
+    if (!wanted_) return Status();
+    if (!field.filename) return InvalidArgumentError(fmt::format("the form's field \"{}\" is no file", field_));
+    files_.push_back({.name = SafeFileName(*field.filename), .content = {}});
+    return Status();
   }
-  return {};
-}
+  Status OnData(std::string_view data) override {
+    if (wanted_) files_.back().content += data;
+    return Status();
+  }
+  Status OnFieldEnd() override { return Status(); }
+
+  std::vector<UploadedFile> TakeFiles() { return std::move(files_); }
+
+ private:
+  const std::string field_;
+  bool wanted_ = false;
+  std::vector<UploadedFile> files_;
+};
 
 }  // namespace
 
-Result<std::vector<UploadedFile>> ParseMultipart(std::string_view content_type, std::string_view body,
-                                                 std::string_view field) {
-  const std::optional<std::string> boundary = Parameter(content_type, "boundary");
-  if (!AsciiLower(content_type).starts_with("multipart/form-data") || !boundary || boundary->empty()) {
-    return Malformed("must be multipart/form-data with a boundary");
-  }
-  const std::string between = "\r\n--" + *boundary;
-  // The first boundary has no line before it.
-  size_t at = body.starts_with(std::string_view(between).substr(2)) ? between.size() - 2 : body.find(between);
-  if (at == std::string_view::npos) return Malformed("has no part");
-  if (!body.starts_with(std::string_view(between).substr(2))) at += between.size();
-  std::vector<UploadedFile> files;
-  while (true) {
-    if (body.substr(at).starts_with("--")) return files;
-    const size_t line = body.find("\r\n", at);
-    if (line == std::string_view::npos || !AsciiTrim(body.substr(at, line - at)).empty()) {
-      return Malformed("has something behind a boundary");
-    }
-    const size_t head_end = body.find("\r\n\r\n", line);
-    if (head_end == std::string_view::npos) return Malformed("ends inside a part's head");
-    const size_t begin = head_end + 4;
-    const size_t end = body.find(between, begin - 2);
-    if (end == std::string_view::npos) return Malformed("ends inside a part");
-    const std::string disposition = DispositionOf(body.substr(line + 2, head_end - line - 2));
-    if (Parameter(disposition, "name") == field) {
-      const std::optional<std::string> name = Parameter(disposition, "filename");
-      if (!name) return Malformed(fmt::format("has a part '{}' that is no file", field));
-      files.push_back({.name = SafeFileName(*name),
-                       .content = std::string(end > begin ? body.substr(begin, end - begin) : std::string_view())});
-    }
-    at = end + between.size();
-  }
+Result<std::vector<UploadedFile>> FilesOfForm(std::string_view content_type, std::string_view body,
+                                              std::string_view field) {
+  ASSIGN_OR_RETURN(const std::string boundary, MultipartReader::BoundaryOf(content_type));
+  FilesOfField files(field);
+  MultipartReader reader(boundary, files);
+  RETURN_IF_ERROR(reader.Push(body));
+  RETURN_IF_ERROR(reader.Finish());
+  return files.TakeFiles();
 }
 
 std::string SafeFileName(std::string_view name) {

@@ -16,10 +16,10 @@ struct UploadedFile {
   std::string content;
 };
 
-// The parts named `field` of a multipart/form-data body (RFC 7578). Errors: kInvalidArgument for another type, a body
-// that does not follow its boundary, and a part without a file name.
-Result<std::vector<UploadedFile>> ParseMultipart(std::string_view content_type, std::string_view body,
-                                                 std::string_view field);
+// The files of the field `field` of a multipart/form-data body. Errors: MultipartReader's; kInvalidArgument for a field
+// of that name that is no file.
+Result<std::vector<UploadedFile>> FilesOfForm(std::string_view content_type, std::string_view body,
+                                              std::string_view field);
 
 // What may be the name of a file in any folder: without directories and control characters, valid UTF-8, at most 200
 // bytes; "file" where nothing is left.

@@ -76,17 +76,17 @@ TEST(Upload, PartsAreFoundBetweenTheirBoundaries) {
       "--B\r\nContent-Disposition: form-data; name=\"files\"; filename=\"../a;b.txt\"\r\nContent-Type: "
       "text/plain\r\n\r\none\r\n--not\r\n\r\n--B\r\ncontent-disposition: form-data; name=files; filename=e\r\n\r\n\r\n"
       "--B\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nx\r\n--B--\r\n";
-  const Result<std::vector<UploadedFile>> files = ParseMultipart("multipart/form-data; boundary=B", body, "files");
+  const Result<std::vector<UploadedFile>> files = FilesOfForm("multipart/form-data; boundary=B", body, "files");
   ASSERT_TRUE(files.ok()) << files.status().message();
   ASSERT_EQ(files->size(), 2u);
   EXPECT_EQ((*files)[0].name, "a;b.txt");
   EXPECT_EQ((*files)[0].content, "one\r\n--not\r\n");
   EXPECT_EQ((*files)[1].content, "");
-  EXPECT_FALSE(ParseMultipart("application/json", body, "files").ok());
-  EXPECT_FALSE(ParseMultipart("multipart/form-data", body, "files").ok());
+  EXPECT_FALSE(FilesOfForm("application/json", body, "files").ok());
+  EXPECT_FALSE(FilesOfForm("multipart/form-data", body, "files").ok());
   // Wherever the body ends, it is refused or complete.
   for (size_t end = 0; end + 4 < body.size(); ++end) {
-    EXPECT_FALSE(ParseMultipart("multipart/form-data; boundary=\"B\"", body.substr(0, end), "files").ok()) << end;
+    EXPECT_FALSE(FilesOfForm("multipart/form-data; boundary=\"B\"", body.substr(0, end), "files").ok()) << end;
   }
 }
 

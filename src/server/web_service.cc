@@ -199,7 +199,7 @@ HttpResponse WebService::ModelList() {
 }
 
 HttpResponse WebService::Files(const HttpRequest& request) {
-  const Result<std::vector<UploadedFile>> files = ParseMultipart(request.Header("content-type"), request.body, "files");
+  const Result<std::vector<UploadedFile>> files = FilesOfForm(request.Header("content-type"), request.body, "files");
   if (!files.ok()) return DetailError(422, files.status().message());
   if (files->empty()) return DetailError(422, "the upload has no part 'files'");
   const Result<std::vector<StoredFile>> stored = jobs_->AddFiles(*files);
