@@ -13,7 +13,7 @@ namespace nunspark::test {
 namespace {
 
 // Bodies that wait (64 MB), what two workers make of the largest ones, and the buffers of a few hundred connections.
-constexpr int64_t kMostGrowthKb = 300 << 10;
+[[maybe_unused]] constexpr int64_t kMostGrowthKb = 300 << 10;
 
 const std::string kHost = " HTTP/1.1\r\nHost: x\r\n";
 const std::string kPost = "POST /v1/chat/completions" + kHost;
