@@ -11,7 +11,7 @@ globalThis.File ??= File; // a global from Node 20 on; the clients upload files 
 
 export const program = process.env.NUNSPARK_PROGRAM;
 export const demo = process.env.NUNSPARK_DEMO;
-assert.ok(program && demo, 'tests/clients/run sets NUNSPARK_PROGRAM and NUNSPARK_DEMO');
+assert.ok(program && demo, 'tests/node_run sets NUNSPARK_PROGRAM and NUNSPARK_DEMO');
 
 const folders = [];
 const children = new Set();
