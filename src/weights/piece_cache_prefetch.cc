@@ -111,16 +111,17 @@ Lease PieceCacheImpl::Peek(PieceId core) {
 }
 
 void PieceCacheImpl::Predict(int32_t /*layer*/, std::span<const PieceId> pieces) {
-  bool kick = false;
+  Kick kick = Kick::kNobody;
   {
     const std::lock_guard lock(mutex_);
     for (const PieceId piece : pieces) {
       const PieceId id = Degraded(piece);
       if (At(id).state == State::kAbsent && !Stage(id, SlotList::kKept)) break;
     }
-    kick = std::exchange(kick_, false);
+    kick = TakeKick();
   }
-  if (kick) driver_->Kick();
+  if (kick == Kick::kCaller) driver_->KickAndDrive(ReadDriver::Prefetches::kFew);
+  if (kick == Kick::kThread) driver_->Kick();
 }
 
 // The next layers' experts of the last pass, as slots that nobody keeps become free.

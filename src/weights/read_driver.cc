@@ -123,12 +123,14 @@ void ReadDriver::WakeThread() {
   if (thread_state_ == Thread::kPolling) queue_->Wake();
 }
 
-void ReadDriver::KickAndDrive() {
+void ReadDriver::KickAndDrive(Prefetches prefetches) {
   std::unique_lock lock(mutex_);
   if (!callers_drive_) {
     if (thread_state_ != Thread::kIdle || TotalInFlight() > 0 || !orphans_.empty()) return WakeThread();
     callers_drive_ = true;
+    prefetches_ = prefetches;
   }
+  if (prefetches == Prefetches::kFew) prefetches_ = prefetches;
   callers_window_ = std::max(kLeastWindowBytes, callers_window_ - callers_window_ / kWindowDecay);
   DriveLocked(lock);
 }
@@ -152,8 +154,9 @@ void ReadDriver::DriveLocked(std::unique_lock<std::mutex>& lock) {
   } while (!requests_.empty() || (TotalInFlight() == 0 && IsWaiting(ReadPriority::kDemand)));
   driving_ = false;
   driven_at_ = std::chrono::steady_clock::now();
-  // Prefetches have to go on while the caller computes.
-  if (!callers_drive_ || IsWaiting(ReadPriority::kPrefetch)) WakeThread();
+  // Many prefetches have to go on while the caller computes.
+  const bool many = prefetches_ == Prefetches::kMany && IsWaiting(ReadPriority::kPrefetch);
+  if (!callers_drive_ || many) WakeThread();
 }
 
 int64_t ReadDriver::read_us() const {

@@ -74,7 +74,9 @@ class ReadDriver {
   // The I/O thread reads what is queued, and goes on with what a caller has begun.
   void Kick();
   // The caller reads what is queued, unless the I/O thread is at work. The caller then either drives on or kicks.
-  void KickAndDrive();
+  // Prefetches go to the I/O thread, unless there are `few`: what is in flight at once lasts until the caller is back.
+  enum class Prefetches : uint8_t { kMany, kFew };
+  void KickAndDrive(Prefetches prefetches = Prefetches::kMany);
   // What can be done at the moment without waiting, where callers drive. False: the I/O thread does.
   bool Drive();
 
@@ -147,6 +149,7 @@ class ReadDriver {
   Thread thread_state_ = Thread::kBusy;
   bool callers_drive_ = false;  // and the I/O thread stays idle
   bool driving_ = false;        // one of them is at it
+  Prefetches prefetches_ = Prefetches::kMany;
   bool stopping_ = false;
   int64_t read_ns_ = 0;
   std::chrono::steady_clock::time_point reading_since_;
