@@ -93,7 +93,8 @@ function draw(plot) {
       return;
     }
     const y = kHeight - 1 - (kHeight - 2) * Math.min(value / top, 1);
-    line += `${open < 0 ? 'M' : 'L'}${x.toFixed(1)} ${y.toFixed(1)}`;
+    // A second alone, between two without any token, is a dot.
+    line += open < 0 ? `M${x.toFixed(1)} ${y.toFixed(1)}h.01` : `L${x.toFixed(1)} ${y.toFixed(1)}`;
     area += open < 0 ? `M${x.toFixed(1)} ${kHeight}L${x.toFixed(1)} ${y.toFixed(1)}` : `L${x.toFixed(1)} ${y.toFixed(1)}`;
     if (open < 0) open = x;
   });

@@ -1,7 +1,7 @@
 // The form of a batch, the list of jobs, and the text of one of them.
 
 import {eventsOf, explain, get, post, request} from './api.js';
-import {$, bytesText, h, notice, numberText, setText, sync} from './dom.js';
+import {$, bytesText, clearNotice, h, notice, numberText, setText, sync} from './dom.js';
 
 const kRefreshEvery = 4000;
 const kPreview = 160;  // characters of a running job's text in the list
@@ -81,6 +81,7 @@ function startFiles() {
 }
 
 function add(list) {
+  clearNotice();
   files.push(...list);
   showFiles();
 }
@@ -104,6 +105,7 @@ async function run(event) {
     notice('Add at least one text file.');
     return $('files').focus();
   }
+  clearNotice();
   $('run').disabled = true;
   try {
     const ids = [];
@@ -133,6 +135,7 @@ async function run(event) {
     for (const job of answer.jobs) take(job);
     select(answer.jobs[0].id);
     showJobs();
+    $('jobs-title').scrollIntoView({block: 'nearest'});
   } catch (error) {
     notice(explain(error));
   } finally {
@@ -293,7 +296,8 @@ function showSelected() {
   $('output-card').hidden = !job;
   if (!job) return;
   setText($('output-title'), job.file_name);
-  setText($('output-path'), job.output_path ?? 'No output yet');
+  const none = kEnded.includes(job.status) ? 'No file was written' : 'Becomes a file at its end';
+  setText($('output-path'), job.output_path ?? none);
   $('output-error').hidden = !job.error;
   setText($('output-error'), job.error ?? '');
   const known = kMetrics.filter(([name]) => job.metrics?.[name] !== undefined);
