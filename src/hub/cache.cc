@@ -44,9 +44,9 @@ void AddFiles(const fs::path& folder, const std::string& prefix, int depth, std:
 Result<std::optional<CachedModel>> FindIn(const std::string& snapshot, const std::string& commit, const RepoRef& ref) {
   const std::vector<NamedSize> files = ListSnapshotFiles(snapshot);
   if (ref.file.empty() && IsWholeCheckpoint(files)) return std::optional(CachedModel{snapshot, commit});
-  std::vector<GgufModel> models = GroupGguf(files);
-  std::erase_if(models, [](const GgufModel& model) { return !model.complete; });
-  const Result<GgufModel> model = ChooseGguf(models, ref.file);
+  std::vector<GgufFiles> models = GroupGguf(files);
+  std::erase_if(models, [](const GgufFiles& model) { return !model.complete; });
+  const Result<GgufFiles> model = ChooseGguf(models, ref.file);
   if (model.ok()) return std::optional(CachedModel{JoinPath(snapshot, model->name), commit});
   if (model.status().code() == StatusCode::kNotFound) return std::optional<CachedModel>();
   return model.status().WithContext(ref.Text());

@@ -85,7 +85,7 @@ bool HasTag(std::string_view name, std::string_view tag) {
   return false;
 }
 
-std::string ListModels(const std::vector<GgufModel>& models) {
+std::string ListModels(const std::vector<GgufFiles>& models) {
   constexpr size_t kShown = 40;
   std::string text;
   for (size_t i = 0; i < std::min(models.size(), kShown); ++i) {
@@ -133,13 +133,13 @@ std::string WhatThereIs(const std::vector<NamedSize>& files) {
 
 }  // namespace
 
-std::vector<GgufModel> GroupGguf(const std::vector<NamedSize>& files) {
+std::vector<GgufFiles> GroupGguf(const std::vector<NamedSize>& files) {
   struct Series {
     std::map<int, size_t> shards;  // number -> file
     int total = 0;
   };
   std::map<std::string, Series> series;
-  std::vector<GgufModel> models;
+  std::vector<GgufFiles> models;
   for (size_t i = 0; i < files.size(); ++i) {
     if (!IsGgufWeights(files[i].name)) continue;
     if (const auto shard = ParseShard(files[i].name, kGguf)) {
@@ -151,7 +151,7 @@ std::vector<GgufModel> GroupGguf(const std::vector<NamedSize>& files) {
     }
   }
   for (const auto& [key, of] : series) {
-    GgufModel model{.name = files[of.shards.begin()->second].name, .shards = {}, .bytes = 0, .complete = false};
+    GgufFiles model{.name = files[of.shards.begin()->second].name, .shards = {}, .bytes = 0, .complete = false};
     for (const auto& [number, file] : of.shards) {
       model.shards.push_back(file);
       model.bytes += files[file].bytes;
@@ -159,21 +159,21 @@ std::vector<GgufModel> GroupGguf(const std::vector<NamedSize>& files) {
     model.complete = of.shards.size() == static_cast<size_t>(of.total);
     models.push_back(std::move(model));
   }
-  std::sort(models.begin(), models.end(), [](const GgufModel& a, const GgufModel& b) { return a.name < b.name; });
+  std::sort(models.begin(), models.end(), [](const GgufFiles& a, const GgufFiles& b) { return a.name < b.name; });
   return models;
 }
 
-Result<GgufModel> ChooseGguf(const std::vector<GgufModel>& models, std::string_view wanted) {
-  std::vector<GgufModel> fitting;
+Result<GgufFiles> ChooseGguf(const std::vector<GgufFiles>& models, std::string_view wanted) {
+  std::vector<GgufFiles> fitting;
   const bool pattern = wanted.find_first_of("*?") != std::string_view::npos;
-  for (const GgufModel& model : models) {
+  for (const GgufFiles& model : models) {
     if (model.name == wanted) return model;
     const bool fits = wanted.empty() || (pattern ? MatchesPattern(wanted, model.name) : HasTag(model.name, wanted));
     if (fits) fitting.push_back(model);
   }
   // A file's name without its folder, or any shard of a split model, is asked for as exactly.
   if (fitting.size() != 1 && !pattern && !wanted.empty()) {
-    for (const GgufModel& model : models) {
+    for (const GgufFiles& model : models) {
       const auto asked = ParseShard(wanted, kGguf), has = ParseShard(model.name, kGguf);
       if (BaseName(model.name) == wanted || (asked && has && asked->stem == has->stem && asked->total == has->total)) {
         return model;
@@ -206,7 +206,7 @@ bool IsWholeCheckpoint(const std::vector<NamedSize>& files) {
 
 Result<FileChoice> ChooseFiles(const std::vector<NamedSize>& files, std::string_view wanted) {
   FileChoice choice;
-  const std::vector<GgufModel> models = GroupGguf(files);
+  const std::vector<GgufFiles> models = GroupGguf(files);
   const std::vector<size_t> weights = WeightFiles(files);
   const bool config =
       std::any_of(files.begin(), files.end(), [](const NamedSize& file) { return file.name == "config.json"; });
@@ -222,7 +222,7 @@ Result<FileChoice> ChooseFiles(const std::vector<NamedSize>& files, std::string_
     return NotFoundError(fmt::format("expected config.json and model*.safetensors, or .gguf files; {}{}",
                                      WhatThereIs(files), wanted.empty() ? "" : ", and files are chosen of GGUF only"));
   }
-  ASSIGN_OR_RETURN(const GgufModel model, ChooseGguf(models, wanted));
+  ASSIGN_OR_RETURN(const GgufFiles model, ChooseGguf(models, wanted));
   if (!model.complete) {
     return NotFoundError(fmt::format("shards of {} are missing: found {}", model.name, model.shards.size()));
   }

@@ -17,7 +17,7 @@ struct NamedSize {
 };
 
 // One model of a repository of GGUF files. Projectors and importance matrices are none.
-struct GgufModel {
+struct GgufFiles {
   std::string name;            // of the file, or of its first shard
   std::vector<size_t> shards;  // indices into what was given, in order
   int64_t bytes = 0;           // of all shards
@@ -25,11 +25,11 @@ struct GgufModel {
 };
 
 // By name.
-std::vector<GgufModel> GroupGguf(const std::vector<NamedSize>& files);
+std::vector<GgufFiles> GroupGguf(const std::vector<NamedSize>& files);
 
 // The one that `wanted` names: by file name, by a pattern with * and ?, or by quantisation ("Q4_K_M", in any case).
 // "": the only one. Errors: kNotFound when none fits, kInvalidArgument when several do; both list names and sizes.
-Result<GgufModel> ChooseGguf(const std::vector<GgufModel>& models, std::string_view wanted);
+Result<GgufFiles> ChooseGguf(const std::vector<GgufFiles>& models, std::string_view wanted);
 
 // config.json, and all of model*.safetensors as far as their numbers ("-00001-of-00003") tell.
 bool IsWholeCheckpoint(const std::vector<NamedSize>& files);
