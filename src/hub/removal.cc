@@ -84,7 +84,7 @@ Result<Removal> PlanGgufRemoval(const CatalogueEntry& entry) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(removal.folder));
   std::vector<NamedSize> files;
   for (const std::string& name : names) files.push_back({.name = name, .bytes = 0});
-  for (const GgufModel& model : GroupGguf(files)) {
+  for (const GgufFiles& model : GroupGguf(files)) {
     if (model.name != path.filename()) continue;
     for (const size_t shard : model.shards) removal.files.push_back(JoinPath(removal.folder, files[shard].name));
   }
@@ -172,7 +172,7 @@ Result<Removal> PlanRepoRemoval(const std::string& cache, const RepoRef& ref) {
     names.erase(std::unique(names.begin(), names.end(),
                             [](const NamedSize& a, const NamedSize& b) { return a.name == b.name; }),
                 names.end());
-    const Result<GgufModel> model = ChooseGguf(GroupGguf(names), ref.file);
+    const Result<GgufFiles> model = ChooseGguf(GroupGguf(names), ref.file);
     if (!model.ok()) return model.status().WithContext(ref.id);
     std::set<std::string> shards;
     for (const size_t shard : model->shards) shards.insert(names[shard].name);
