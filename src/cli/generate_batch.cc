@@ -1,6 +1,9 @@
 #include "cli/generate_batch.h"
 
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -8,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -139,18 +143,30 @@ Result<Survey> LookThrough(const ModelFiles& files, int64_t limit, const BatchJo
   return survey;
 }
 
+// How every result begins.
+constexpr std::string_view kResultStart = R"({"index":)";
+
 // Results, each a line written at once, so that a run that is killed leaves whole lines and perhaps part of one.
 class Results {
  public:
-  // Reads what is there and cuts off a line that was not finished.
+  // Locks the file, reads what is there and cuts off a line that was not finished.
   static Result<std::unique_ptr<Results>> Open(const std::string& path) {
     std::unique_ptr<Results> results(new Results);
     if (path.empty()) return results;
     ASSIGN_OR_RETURN(results->file_, File::OpenWrite(path));
+    if (::flock(results->file_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return InvalidArgumentError(fmt::format("another run writes its results to {}; give another --out", path));
+    }
     ASSIGN_OR_RETURN(const File reader, File::OpenRead(path));
     ASSIGN_OR_RETURN(const int64_t size, reader.Size());
-    RETURN_IF_ERROR(
-        ReadLines(reader.fd(), path, [&](std::string_view text, bool) { return results->Learn(text, path); }));
+    // A line is judged when it is known whether another follows.
+    std::optional<std::string> last;
+    RETURN_IF_ERROR(ReadLines(reader.fd(), path, [&](std::string_view text, bool) {
+      const Status status = last ? results->Learn(*last, path, false) : Status();
+      last = std::string(text);
+      return status;
+    }));
+    if (last) RETURN_IF_ERROR(results->Learn(*last, path, true));
     // The end of the last whole line.
     std::vector<uint8_t> part(1 << 16);
     results->end_ = size;
@@ -196,12 +212,14 @@ class Results {
   }
 
  private:
-  // A line that is cut off is no JSON and is not counted.
-  Status Learn(std::string_view text, const std::string& path) {
+  // The last line may have been cut off; it is not counted then.
+  Status Learn(std::string_view text, const std::string& path, bool last) {
     const Result<Json> json = ParseJson(text, path);
-    if (!json.ok()) return Status();
-    const Json* const index = json->Find("index");
-    const Json* const hash = json->Find("line");
+    if (!json.ok() && last && text.substr(0, kResultStart.size()) == kResultStart.substr(0, text.size())) {
+      return Status();
+    }
+    const Json* const index = json.ok() ? json->Find("index") : nullptr;
+    const Json* const hash = json.ok() ? json->Find("line") : nullptr;
     if (index == nullptr || !index->is_int() || hash == nullptr || !hash->is_string()) {
       return InvalidArgumentError(fmt::format("{} is there and holds no results of a batch; give another --out", path));
     }

@@ -85,10 +85,11 @@ Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& ta
          .parser = text::OutputParser(its.format,
                                       {.tools = its.tools, .start = its.start, .id_seed = next_id.fetch_add(1)})});
   }
-  target.metrics.Started();
   generation->prompt_ = std::move(prompt);
   generation->form_ = std::move(form);
+  generation->under_way_ = 1;
   RETURN_IF_ERROR(generation->Submit(0));
+  target.metrics.Started();
   generation->sink_->OnQueued();
   return generation;
 }
@@ -110,7 +111,11 @@ Status Generation::Submit(int32_t choice) {
   RequestCallbacks callbacks{
       .on_token = [self, choice](const GeneratedToken& token) { return self->OnToken(choice, token); },
       .on_prompt = {},
-      .on_end = [self, choice](Result<GenerateResult> result) { self->OnAnswerEnd(choice, std::move(result)); }};
+      .on_end =
+          [self, choice](Result<GenerateResult> result) {
+            --self->under_way_;
+            self->OnAnswerEnd(choice, std::move(result));
+          }};
   if (choice == 0) {
     callbacks.on_prompt = [self](int64_t done, int64_t total) {
       self->sink_->OnPrompt(done, total);
@@ -125,11 +130,17 @@ Status Generation::Submit(int32_t choice) {
 }
 
 void Generation::SubmitRest() {
-  if (std::exchange(rest_submitted_, true)) return;
-  for (int32_t choice = 1; choice < std::ssize(answers_); ++choice) {
+  while (next_choice_ < std::ssize(answers_)) {
     Status status = status_;
-    if (status.ok()) status = Submit(choice);
-    if (!status.ok()) OnAnswerEnd(choice, status);
+    if (status.ok()) status = Submit(next_choice_);
+    // Those that the queue has no place for come when one of these ends.
+    if (status.code() == StatusCode::kResourceExhausted && under_way_ > 0) return;
+    const int32_t choice = next_choice_++;
+    if (status.ok()) {
+      ++under_way_;
+    } else {
+      OnAnswerEnd(choice, status);
+    }
   }
 }
 
@@ -147,8 +158,10 @@ bool Generation::GoesOn() const {
 bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
   Answer& answer = answers_[static_cast<size_t>(choice)];
   const Clock::time_point now = Clock::now();
-  if (tokens_++ == 0) first_token_s_ = Seconds(now - start_);
-  SubmitRest();
+  if (tokens_++ == 0) {
+    first_token_s_ = Seconds(now - start_);
+    SubmitRest();
+  }
   last_token_ = now;
   const std::vector<int32_t>& ends = target_.files.stop_ids();
   if (!std::binary_search(ends.begin(), ends.end(), token.token)) {

@@ -144,7 +144,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Of the scheduler's thread.
   std::vector<text::OutputDelta> deltas_;
   int32_t left_ = 0;
-  bool rest_submitted_ = false;
+  int32_t under_way_ = 0;    // submitted and not ended
+  int32_t next_choice_ = 1;  // not submitted yet
   bool ended_ = false;
   Usage usage_;
   Status status_;

@@ -1,6 +1,7 @@
 // generate --batch: a file of prompts, many at once, as if each were alone; and what a run that was stopped leaves.
 
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "base/read_file.h"
 #include "integration/program.h"
 #include "integration/support.h"
+#include "io/file.h"
 
 namespace nunspark::test {
 namespace {
@@ -168,6 +170,21 @@ TEST_F(Batches, GoOnAfterAKillAndRunNothingTwice) {
   EXPECT_EQ(ReadResults(), whole);
 }
 
+TEST_F(Batches, ShareNoFileOfResultsWithAnotherRun) {
+  WriteLines(ManyLines(3, 4));
+  {
+    std::ofstream(Path("out.jsonl")).close();
+    const File other = File::OpenRead(Path("out.jsonl")).value();
+    ASSERT_EQ(flock(other.fd(), LOCK_EX), 0);
+    const Ran refused = Nunspark(Command());
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_NE(refused.err.find("another run writes"), std::string::npos) << refused.err;
+    EXPECT_EQ(ReadWholeFile(Path("out.jsonl")).value(), "");
+  }
+  EXPECT_EQ(Nunspark(Command()).code, 0);
+  EXPECT_EQ(ReadResults().size(), 3u);
+}
+
 TEST_F(Batches, RefuseResultsOfOtherLinesAndFilesThatAreNoResults) {
   WriteLines(ManyLines(3, 4));
   ASSERT_EQ(Nunspark(Command()).code, 0);
@@ -185,6 +202,16 @@ TEST_F(Batches, RefuseResultsOfOtherLinesAndFilesThatAreNoResults) {
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find("holds no results of a batch"), std::string::npos) << other.err;
   EXPECT_EQ(ReadWholeFile(Path("out.jsonl")).value(), "{\"some\": \"thing\"}\n");
+
+  // None of these could be the beginning of a result that was cut off.
+  for (const std::string notes : {"My notes.", "My notes.\n", "{\"index\":0,\"li\nMy notes.\n", "[1, 2]"}) {
+    std::ofstream(Path("out.jsonl")) << notes;
+    EXPECT_EQ(Nunspark(Command()).code, 1) << notes;
+    EXPECT_EQ(ReadWholeFile(Path("out.jsonl")).value(), notes);
+  }
+  std::ofstream(Path("out.jsonl")) << "{\"ind";
+  EXPECT_EQ(Nunspark(Command()).code, 0);
+  EXPECT_EQ(ReadResults().size(), 3u);
 
   WriteLines({});
   std::filesystem::remove(Path("out.jsonl"));

@@ -74,6 +74,29 @@ TEST(Serve, ChatsHaveOpenAisShapes) {
   EXPECT_EQ(server.Ask("GET", "/v1/chat/completions").status, 405);
 }
 
+TEST(Serve, MoreAnswersThanTheQueueTakesComeOneAfterAnother) {
+  Json request = Chat("Tell me a story about a cat.", 6);
+  request.Set("n", int64_t{7});
+  request.Set("temperature", 0.9);
+  request.Set("seed", int64_t{5});
+  const auto texts = [&](const Server& server) {
+    const Reply reply = server.Post("/v1/chat/completions", request);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::map<int64_t, std::string> by_index;
+    const Json choices = MemberOf(reply.json(), {"choices"});
+    for (const Json& choice : choices.as_array()) {
+      by_index[choice.Find("index")->as_int()] = choice.Find("message")->Find("content")->as_string();
+    }
+    return by_index;
+  };
+  const Server small("--parallel 1 --queue 2"), large;
+  const std::map<int64_t, std::string> all = texts(large);
+  EXPECT_EQ(all.size(), 7u);
+  EXPECT_EQ(texts(small), all);
+  EXPECT_EQ(small.Post("/v1/chat/completions", Chat("Hi", 1'000'000)).status, 400);
+  EXPECT_EQ(small.Metric("requests_started_total"), 1);  // without those that were refused
+}
+
 // Checklist items 64 and 67.
 TEST(Serve, StreamsAreTheWholeTextInEvents) {
   const Server server;
