@@ -1,6 +1,7 @@
 #include "server/job_output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,6 +121,11 @@ Result<std::string> JobOutput::Append(std::string_view text) {
 
 Status JobOutput::Finish() {
   if (end_ < std::ssize(earlier_)) RETURN_IF_ERROR(Depart());
+  struct stat written = {}, named = {};
+  if (::fstat(file_.fd(), &written) != 0 || ::stat(path_.c_str(), &named) != 0 || written.st_dev != named.st_dev ||
+      written.st_ino != named.st_ino) {
+    return IoError(fmt::format("the output {} was removed while it was written", path_));
+  }
   return file_.Sync();
 }
 

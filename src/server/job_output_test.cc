@@ -39,6 +39,21 @@ TEST(JobOutput, AFolderThatCannotBeUsedIsAnErrorThatNamesIt) {
   EXPECT_TRUE(JobOutput::Create(folder.Path("new/below"), "a").ok());
 }
 
+TEST(JobOutput, AnOutputThatSomebodyTookAwayIsNotDone) {
+  const TestFolder folder;
+  for (const bool replaced : {false, true}) {
+    Result<JobOutput> output = JobOutput::Create(folder.path(), "a");
+    ASSERT_TRUE(output.ok());
+    ASSERT_TRUE(output->Append("Once").ok());
+    std::filesystem::remove(output->path());
+    if (replaced) {
+      ASSERT_TRUE(WriteFileAtomically(output->path(), "mine").ok());
+    }
+    EXPECT_NE(output->Finish().message().find(output->path() + " was removed"), std::string::npos);
+    EXPECT_EQ(Content(output->path()) == "mine", replaced);
+  }
+}
+
 TEST(JobOutput, ARunThatGoesOnComparesWhatIsThereAndAddsTheRest) {
   const TestFolder folder;
   std::string path;
