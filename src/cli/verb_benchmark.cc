@@ -1,7 +1,10 @@
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -333,7 +336,21 @@ Result<std::string> FolderOf(const Flags& flags) {
   return packed;
 }
 
+// Whether a report can be put there, asked before what may take hours. An empty path is none.
+Status CheckReportPath(const std::string& path) {
+  if (path.empty()) return Status();
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return InvalidArgumentError(fmt::format("{} is there and is no regular file; name a new file", path));
+  }
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return Status();
+  return ErrnoStatus(errno, "creating", path);
+}
+
 Result<int> RunBench(const Flags& flags) {
+  RETURN_IF_ERROR(CheckReportPath(flags.plot));
+  RETURN_IF_ERROR(CheckReportPath(flags.out));
   if (flags.max_tokens < 2 || flags.max_tokens > (1 << 20)) {
     return InvalidArgumentError(fmt::format("--max-tokens must be from 2 to 2^20, found {}", flags.max_tokens));
   }

@@ -77,6 +77,12 @@ TEST(Synthetic, RefusesWhatItCannotMake) {
   ExpectError(Nunspark("bench " + Demo() + " --synthetic tiny"), {"--synthetic takes the place of a model"});
   ExpectError(Nunspark("bench " + Demo() + " --keep here"), {"--keep goes with --synthetic"});
   const TempFolder temp;
+  for (const std::string flag : {"--plot ", "--out "}) {
+    // Before anything is measured: the report would have nowhere to go.
+    const Ran ran = Nunspark("bench --synthetic tiny " + flag + temp.path() + "/none/report");
+    ExpectError(ran, {"/none/report"});
+    EXPECT_EQ(ran.err.find("prompt tokens"), std::string::npos) << ran.err;
+  }
   ExpectError(Nunspark("bench --synthetic tiny", "TMPDIR=" + temp.path() + "/none "), {"none"});
 }
 
