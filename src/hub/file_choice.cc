@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/ascii.h"
+#include "base/glob.h"
 #include "base/size.h"
 #include "hub/repo_ref.h"
 
@@ -168,7 +169,7 @@ Result<GgufFiles> ChooseGguf(const std::vector<GgufFiles>& models, std::string_v
   const bool pattern = wanted.find_first_of("*?") != std::string_view::npos;
   for (const GgufFiles& model : models) {
     if (model.name == wanted) return model;
-    const bool fits = wanted.empty() || (pattern ? MatchesPattern(wanted, model.name) : HasTag(model.name, wanted));
+    const bool fits = wanted.empty() || (pattern ? GlobMatches(wanted, model.name) : HasTag(model.name, wanted));
     if (fits) fitting.push_back(model);
   }
   // A file's name without its folder, or any shard of a split model, is asked for as exactly.

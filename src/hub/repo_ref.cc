@@ -109,25 +109,4 @@ std::optional<std::string> RepoIdOfFolder(std::string_view folder_name) {
   return id;
 }
 
-bool MatchesPattern(std::string_view pattern, std::string_view text) {
-  // The last '*' and where it began to match: on a mismatch it takes one character more.
-  size_t star = std::string_view::npos, resume = 0, p = 0, t = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 }  // namespace nunspark

@@ -36,9 +36,6 @@ bool IsCommit(std::string_view revision);
 std::string RepoFolderName(std::string_view id);
 std::optional<std::string> RepoIdOfFolder(std::string_view folder_name);
 
-// Shell patterns: '*' any characters, '?' one; '/' is nothing special.
-bool MatchesPattern(std::string_view pattern, std::string_view text);
-
 }  // namespace nunspark
 
 #endif  // NUNSPARK_HUB_REPO_REF_H_

@@ -41,15 +41,5 @@ TEST(RepoRef, FolderNamesGoBothWays) {
   }
 }
 
-TEST(RepoRef, PatternsMatchAsInAShell) {
-  EXPECT_TRUE(MatchesPattern("*Q4*.gguf", "a/x-Q4_K_M.gguf"));
-  EXPECT_TRUE(MatchesPattern("*", ""));
-  EXPECT_TRUE(MatchesPattern("a?c*", "abcd"));
-  EXPECT_TRUE(MatchesPattern("*aab", "aaaab"));
-  EXPECT_FALSE(MatchesPattern("a?c", "ac"));
-  EXPECT_FALSE(MatchesPattern("abc", "abcd"));
-  EXPECT_FALSE(MatchesPattern("", "a"));
-}
-
 }  // namespace
 }  // namespace nunspark

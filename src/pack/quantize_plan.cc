@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/glob.h"
 #include "formats/quantization.h"
 
 namespace nunspark {

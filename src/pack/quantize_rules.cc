@@ -83,28 +83,6 @@ std::string SettingsText(const QuantSettings& settings) {
                                   : settings.mode;
 }
 
-// Goes back to the last star only: an earlier one can match no more than that.
-bool GlobMatches(std::string_view pattern, std::string_view text) {
-  size_t p = 0, t = 0;
-  size_t star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 WeightFormat EncodedFormat(const QuantSettings& settings, FloatType source) {
   WeightFormat format;
   if (settings.mode == kAffine) {

@@ -30,8 +30,6 @@ Result<QuantizeRule> ParseQuantizeRule(std::string_view text);
 std::string QuantizeRuleText(const QuantizeRule& rule);
 std::string SettingsText(const QuantSettings& settings);  // "affine:4:64"
 
-bool GlobMatches(std::string_view pattern, std::string_view text);
-
 // The format of weights encoded by `settings` from floats of `source`. REQUIRES: settings of a parsed rule.
 WeightFormat EncodedFormat(const QuantSettings& settings, FloatType source);
 
