@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/size.h"
-#include "cli/drive_probe.h"
+#include "engine/drive_probe.h"
 
 namespace nunspark::cli {
 namespace {

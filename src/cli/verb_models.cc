@@ -1,7 +1,4 @@
-#include <sys/stat.h>
-
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,15 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "base/cpu_count.h"
 #include "base/json.h"
-#include "base/memory_rate.h"
 #include "base/size.h"
-#include "cli/drive_probe.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
 #include "cli/verbs.h"
 #include "engine/model_files.h"
+#include "engine/model_needs.h"
 #include "engine/outlook.h"
 #include "hub/catalogue.h"
 #include "hub/environment.h"
@@ -26,8 +21,6 @@
 namespace nunspark::cli {
 namespace {
 
-// As `plan` has it.
-constexpr ProbeOptions kDriveProbe{.max_seconds = 0.3, .request_bytes = 512 << 10};
 constexpr int64_t kUsualContext = 4096;
 
 struct Flags {
@@ -52,31 +45,7 @@ Result<CatalogueOptions> OptionsOf(const Flags& flags) {
   return CatalogueOptions{.packed_root = flags.packed_root, .cache = hub.cache};
 }
 
-// Rates of this machine, each drive probed once.
-class Rates {
- public:
-  OutlookRates Of(const std::string& model) {
-    if (!memory_) {
-      const Result<double> measured = MeasureMemoryRate(DefaultThreads());
-      memory_ = measured.ok() ? *measured : 0;
-    }
-    const LargestFile file = LargestWeightFile(model);
-    struct stat info = {};
-    if (file.path.empty() || ::stat(file.path.c_str(), &info) != 0) return {.drive = 0, .memory = *memory_};
-    const auto [rate, fresh] = drives_.try_emplace(info.st_dev, 0.0);
-    if (fresh) {
-      const Result<ProbeResult> probed = ProbeDrive(file, IoChoice::kAuto, true, kDriveProbe);
-      if (probed.ok()) rate->second = probed->bytes_per_second;
-    }
-    return {.drive = rate->second, .memory = *memory_};
-  }
-
- private:
-  std::optional<double> memory_;
-  std::map<dev_t, double> drives_;
-};
-
-void Examine(Row& row, Rates& rates) {
+void Examine(Row& row, MachineRates& rates) {
   const Result<std::unique_ptr<ModelFilesImpl>> files = ModelFilesImpl::OpenFolder(row.entry.path);
   if (!files.ok()) {
     row.problem = files.status().message();
@@ -134,7 +103,7 @@ Result<int> List(const Flags& flags) {
   ASSIGN_OR_RETURN(const CatalogueOptions options, OptionsOf(flags));
   ASSIGN_OR_RETURN(std::vector<CatalogueEntry> entries, ScanCatalogue(options));
   std::vector<Row> rows;
-  Rates rates;
+  MachineRates rates;
   for (CatalogueEntry& entry : entries) {
     Row row{.entry = std::move(entry), .model_type = {}, .outlook = {}, .problem = {}};
     if (Interrupted()) return CancelledError("stopped");

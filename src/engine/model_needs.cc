@@ -1,12 +1,10 @@
 #include "engine/model_needs.h"
 
-#include <filesystem>
-#include <memory>
+#include <sys/stat.h>
 
 #include "base/cpu_count.h"
 #include "base/memory_rate.h"
-#include "io/probe.h"
-#include "io/read_queue.h"
+#include "engine/drive_probe.h"
 #include "weights/memory_plan.h"
 
 namespace nunspark {
@@ -15,37 +13,22 @@ namespace {
 // As large as the reads of experts, and as many at once as saturate a drive.
 constexpr ProbeOptions kDriveProbe{.max_seconds = 0.3, .request_bytes = 512 << 10};
 
-double DriveRate(const std::string& model) {
-  std::string largest;
-  int64_t bytes = 0;
-  const auto consider = [&](const std::filesystem::path& path) {
-    std::error_code error;
-    if (path.extension() != ".safetensors" && path.extension() != ".gguf") return;
-    const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
-    if (error || size <= bytes) return;
-    largest = path.string();
-    bytes = size;
-  };
-  std::error_code error;
-  if (std::filesystem::is_regular_file(model, error)) {
-    consider(model);
-  } else {
-    for (const auto& entry : std::filesystem::directory_iterator(model, error)) consider(entry.path());
-  }
-  if (largest.empty()) return 0;
-  const Result<std::unique_ptr<ReadQueue>> queue =
-      OpenReadQueue({largest}, {.backend = IoBackend::kAuto, .direct = true, .depth = kDriveProbe.in_flight});
-  if (!queue.ok()) return 0;
-  const Result<ProbeResult> probe = ProbeReadBandwidth(**queue, 0, bytes, kDriveProbe);
-  return probe.ok() ? probe->bytes_per_second : 0;
-}
-
 }  // namespace
 
-OutlookRates MeasureOutlookRates(const std::string& model) {
-  OutlookRates rates{.drive = DriveRate(model)};
-  if (const Result<double> memory = MeasureMemoryRate(DefaultThreads()); memory.ok()) rates.memory = *memory;
-  return rates;
+OutlookRates MachineRates::Of(const std::string& model) {
+  if (!memory_) {
+    const Result<double> measured = MeasureMemoryRate(DefaultThreads());
+    memory_ = measured.ok() ? *measured : 0;
+  }
+  const LargestFile file = LargestWeightFile(model);
+  struct stat info {};
+  if (file.path.empty() || ::stat(file.path.c_str(), &info) != 0) return {.drive = 0, .memory = *memory_};
+  const auto [rate, fresh] = drives_.try_emplace(info.st_dev, 0.0);
+  if (fresh) {
+    const Result<ProbeResult> probed = ProbeDrive(file, IoChoice::kAuto, true, kDriveProbe);
+    if (probed.ok()) rate->second = probed->bytes_per_second;
+  }
+  return {.drive = rate->second, .memory = *memory_};
 }
 
 int64_t AutomaticBudget() { return ComputeAutoBudget(MeasureSystemMemory()).bytes; }

@@ -3,6 +3,8 @@
 #define NUNSPARK_ENGINE_MODEL_NEEDS_H_
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "engine/model_files.h"
@@ -10,8 +12,16 @@
 
 namespace nunspark {
 
-// The rates of this machine with the drive of `model`: a third of a second of reading. 0 where one cannot be measured.
-OutlookRates MeasureOutlookRates(const std::string& model);
+// The rates of this machine, each measured once: that of a drive takes a third of a second of reading.
+class MachineRates {
+ public:
+  // With the drive that `model` lies on. 0 for what cannot be measured.
+  OutlookRates Of(const std::string& model);
+
+ private:
+  std::optional<double> memory_;
+  std::map<uint64_t, double> drives_;  // by st_dev
+};
 
 // The budget that is planned with where none is given, before any model is known.
 int64_t AutomaticBudget();

@@ -1,7 +1,5 @@
 #include "server/web_models.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -81,12 +79,9 @@ Json WebModels::Badge(const std::string& path) {
   if (!(*files)->has_tokenizer()) {
     return badge("unsupported", Json(), "cannot be used", "it has no tokenizer: it takes no text");
   }
-  struct stat info {};
-  const uint64_t drive = ::stat(path.c_str(), &info) == 0 ? info.st_dev : 0;
-  if (const auto known = rates_.find(drive); known == rates_.end()) rates_[drive] = MeasureOutlookRates(path);
   EngineOptions options;
   options.context = kUsualContext;
-  const Outlook outlook = MakeOutlook(**files, options, rates_[drive]);
+  const Outlook outlook = MakeOutlook(**files, options, rates_.Of(path));
   const double rate = outlook.tokens_per_s;
   Json rate_json = rate > 0 ? Json(rate) : Json();
   const std::string rate_text =

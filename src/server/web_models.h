@@ -41,7 +41,7 @@ class WebModels {
   std::map<std::string, Json> badges_;                      // by path, size and snapshot; null: not known yet
   std::deque<std::pair<std::string, std::string>> wanted_;  // key, path
   bool stopping_ = false;
-  std::map<uint64_t, OutlookRates> rates_;  // of the thread, by drive
+  MachineRates rates_;  // of the thread
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
 // The rate at which a model's own drive delivers, measured by a short burst of reads from its largest file.
-#ifndef NUNSPARK_CLI_DRIVE_PROBE_H_
-#define NUNSPARK_CLI_DRIVE_PROBE_H_
+#ifndef NUNSPARK_ENGINE_DRIVE_PROBE_H_
+#define NUNSPARK_ENGINE_DRIVE_PROBE_H_
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 #include "io/probe.h"
 #include "nunspark/options.h"
 
-namespace nunspark::cli {
+namespace nunspark {
 
 struct LargestFile {
   std::string path;  // "" when there is none
@@ -22,6 +22,6 @@ LargestFile LargestWeightFile(const std::string& model);
 // probe.
 Result<ProbeResult> ProbeDrive(const LargestFile& file, IoChoice io, bool direct, const ProbeOptions& options);
 
-}  // namespace nunspark::cli
+}  // namespace nunspark
 
-#endif  // NUNSPARK_CLI_DRIVE_PROBE_H_
+#endif  // NUNSPARK_ENGINE_DRIVE_PROBE_H_

@@ -1,4 +1,4 @@
-#include "cli/drive_probe.h"
+#include "engine/drive_probe.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include "io/read_queue.h"
 
-namespace nunspark::cli {
+namespace nunspark {
 
 LargestFile LargestWeightFile(const std::string& model) {
   LargestFile largest;
@@ -34,4 +34,4 @@ Result<ProbeResult> ProbeDrive(const LargestFile& file, IoChoice io, bool direct
   return ProbeReadBandwidth(*queue, 0, file.bytes, options);
 }
 
-}  // namespace nunspark::cli
+}  // namespace nunspark
