@@ -1,4 +1,4 @@
-// A running `nunspark serve`, and clients of it that say exactly what goes over the socket.
+// A running `nunspark serve` or `nunspark web`, and clients of it that say exactly what goes over the socket.
 #ifndef NUNSPARK_TESTS_INTEGRATION_SERVING_H_
 #define NUNSPARK_TESTS_INTEGRATION_SERVING_H_
 
@@ -149,36 +149,20 @@ inline std::string RequestText(const std::string& method, const std::string& pat
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-// A server on a free port, ended with the object.
-class Server {
+// A program that listens at a free port of this machine, ended with the object.
+class Listener {
  public:
-  explicit Server(const std::string& flags = "", const std::string& model = Demo()) {
-    log_ = temp_.path() + "/log";
-    child_ = fork();
-    if (child_ == 0) {
-      const std::string command = "exec " + kBinary + " serve " + model + " --port 0 " + flags + " 2>" + log_;
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    for (int i = 0; i < 1000 && port_ == 0 && waitpid(child_, nullptr, WNOHANG) == 0; ++i) {
-      std::this_thread::sleep_for(20ms);
-      const std::string log = Log();
-      const size_t at = log.find("http://127.0.0.1:");
-      if (at != std::string::npos && log.find("/v1", at) != std::string::npos) port_ = std::atoi(log.c_str() + at + 17);
-    }
-    EXPECT_NE(port_, 0) << Log();
+  ~Listener() {
+    if (child_ > 0) Stop(SIGKILL);
   }
-  ~Server() {
-    if (child_ > 0) {
-      kill(child_, SIGKILL);
-      waitpid(child_, nullptr, 0);
-    }
-  }
+  Listener(const Listener&) = delete;
 
   int port() const { return port_; }
   pid_t pid() const { return child_; }
+  // In a folder of its own.
+  std::string Path(const std::string& name) const { return temp_.path() + "/" + name; }
   std::string Log() const {
-    const Result<std::string> log = ReadWholeFile(log_);
+    const Result<std::string> log = ReadWholeFile(Path("log"));
     return log.ok() ? *log : std::string();
   }
 
@@ -202,6 +186,39 @@ class Server {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
+ protected:
+  Listener() = default;
+  // Runs `command` until it has said where it listens.
+  void Launch(const std::string& command) {
+    ::unlink(Path("log").c_str());
+    port_ = 0;
+    child_ = fork();
+    if (child_ == 0) {
+      const std::string line = "exec " + command + " 2>" + Path("log");
+      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      _exit(127);
+    }
+    for (int i = 0; i < 3000 && port_ == 0 && waitpid(child_, nullptr, WNOHANG) == 0; ++i) {
+      std::this_thread::sleep_for(10ms);
+      const std::string log = Log();
+      const size_t at = log.find("http://127.0.0.1:");
+      if (at != std::string::npos && log.find('\n', at) != std::string::npos) port_ = std::atoi(log.c_str() + at + 17);
+    }
+    EXPECT_NE(port_, 0) << Log();
+  }
+
+ private:
+  const TempFolder temp_;
+  pid_t child_ = -1;
+  int port_ = 0;
+};
+
+class Server : public Listener {
+ public:
+  explicit Server(const std::string& flags = "", const std::string& model = Demo()) {
+    Launch(kBinary + " serve " + model + " --port 0 " + flags);
+  }
+
   // Value of a line of /metrics.
   int64_t Metric(const std::string& name) const {
     const std::string text = Ask("GET", "/metrics").body;
@@ -209,12 +226,6 @@ class Server {
     EXPECT_NE(at, std::string::npos) << name;
     return at == std::string::npos ? -1 : std::atoll(text.c_str() + text.find("} ", at) + 2);
   }
-
- private:
-  TempFolder temp_;
-  std::string log_;
-  pid_t child_ = -1;
-  int port_ = 0;
 };
 
 inline Json Chat(const std::string& text, int64_t max_tokens = 30) {

@@ -30,61 +30,19 @@ const std::string& PackedRoot() {
   return root;
 }
 
-class Web {
+class Web : public Listener {
  public:
   explicit Web(std::string flags = "") : flags_(std::move(flags)) { Start(); }
-  ~Web() {
-    if (child_ > 0) Stop(SIGKILL);
-  }
 
   void Start() {
-    PackedRoot();
-    fs::remove(Path("log"));
-    port_ = 0;
-    child_ = fork();
-    if (child_ == 0) {
-      const std::string command = "exec env HF_HUB_CACHE=" + Path("hub") + " " + kBinary + " web --packed-root " +
-                                  PackedRoot() + " --state-dir " + Path("state") + " --port 0 " + flags_ + " 2>" +
-                                  Path("log");
-      execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      _exit(127);
-    }
-    for (int i = 0; i < 3000 && port_ == 0 && waitpid(child_, nullptr, WNOHANG) == 0; ++i) {
-      std::this_thread::sleep_for(10ms);
-      const std::string log = Log();
-      const size_t at = log.find("http://127.0.0.1:");
-      if (at != std::string::npos && log.find('\n', at) != std::string::npos) port_ = std::atoi(log.c_str() + at + 17);
-    }
-    EXPECT_NE(port_, 0) << Log();
+    Launch("env HF_HUB_CACHE=" + Path("hub") + " " + kBinary + " web --packed-root " + PackedRoot() + " --state-dir " +
+           Path("state") + " --port 0 " + flags_);
   }
-  int Stop(int signal) {
-    kill(child_, signal);
-    int status = 0;
-    waitpid(child_, &status, 0);
-    child_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  int port() const { return port_; }
-  std::string Path(const std::string& name) const { return temp_.path() + "/" + name; }
-  std::string Log() const {
-    const Result<std::string> log = ReadWholeFile(Path("log"));
-    return log.ok() ? *log : std::string();
-  }
-
-  Reply Ask(const std::string& method, const std::string& path, const std::string& body = "",
-            const std::string& headers = "") const {
-    Connection connection(port_);
-    EXPECT_TRUE(connection.connected());
-    EXPECT_TRUE(connection.Send(RequestText(method, path, body, headers)));
-    return connection.ReadReply(method == "HEAD");
-  }
-  Reply Post(const std::string& path, const Json& body) const { return Ask("POST", path, WriteJson(body)); }
 
   std::string Upload(const std::string& name, const std::string& content) const {
     const std::string body = "--X\r\nContent-Disposition: form-data; name=\"files\"; filename=\"" + name +
                              "\"\r\n\r\n" + content + "\r\n--X--\r\n";
-    Connection connection(port_);
+    Connection connection(port());
     EXPECT_TRUE(
         connection.Send("POST /api/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; "
                         "boundary=X\r\nContent-Length: " +
@@ -134,10 +92,7 @@ class Web {
   }
 
  private:
-  const TempFolder temp_;
   const std::string flags_;
-  pid_t child_ = -1;
-  int port_ = 0;
 };
 
 // What `generate` says to the prompt of such a job.
