@@ -62,7 +62,7 @@ Status AddPacks(const std::string& root, std::vector<CatalogueEntry>& entries) {
       if (!error) beside.push_back({.name = name, .bytes = static_cast<int64_t>(bytes)});
     }
   }
-  for (const GgufModel& model : GroupGguf(beside)) {
+  for (const GgufFiles& model : GroupGguf(beside)) {
     if (!model.complete) continue;
     entries.push_back({.kind = ModelKind::kGguf,
                        .name = model.name,
@@ -86,7 +86,7 @@ void AddRepository(const std::string& cache, const std::string& id, std::vector<
                          .size_bytes = TotalBytes(files),
                          .snapshot = snapshot.commit});
     }
-    for (const GgufModel& model : GroupGguf(files)) {
+    for (const GgufFiles& model : GroupGguf(files)) {
       if (!model.complete || std::count(gguf_names.begin(), gguf_names.end(), model.name) > 0) continue;
       gguf_names.push_back(model.name);
       entries.push_back({.kind = ModelKind::kGguf,
