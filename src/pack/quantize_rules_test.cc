@@ -67,14 +67,6 @@ TEST(QuantizeRules, WrongRulesSayWhatMayStandThere) {
   }
 }
 
-// Every star of a naive matcher doubles its work here.
-TEST(QuantizeRules, ManyStarsEnd) {
-  std::string pattern, text(2000, 'a');
-  for (int i = 0; i < 200; ++i) pattern += "a*";
-  EXPECT_TRUE(GlobMatches(pattern, text));
-  EXPECT_FALSE(GlobMatches(pattern + "b", text));
-}
-
 TEST(QuantizeRules, FormatsFollowSourceAndSettings) {
   const WeightFormat affine = EncodedFormat(*ParseQuantizeRule("affine:6:32")->settings, FloatType::kF16);
   EXPECT_EQ(FormatName(affine), "affine6-g32/f16");
