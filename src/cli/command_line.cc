@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -58,26 +57,6 @@ std::optional<std::string> UnknownVerb(const CLI::App& app, int argc, const char
   return fmt::format("'{}' is not a verb; verbs: {}", argv[1], known);
 }
 
-// The verb that was given, or its own one (bench cache-sim).
-const CLI::App& ChosenVerb(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  return chosen.empty() ? app : ChosenVerb(*chosen.front());
-}
-
-// A wrong flag or argument: one line that names it, and one with the usage; all flags would push both out of sight.
-void PrintUsageError(const CLI::App& app, const std::string& problem) {
-  std::string name;
-  for (const CLI::App* part = &ChosenVerb(app); part != nullptr; part = part->get_parent())
-    name = part->get_name() + (name.empty() ? "" : " ") + name;
-  const std::vector<std::string> extras = app.remaining(true);
-  const auto* const kind = extras.empty() || !extras.front().starts_with("-") ? "no argument" : "no flag";
-  PrintError(problem.empty() ? fmt::format("'{}' is {} of '{}'", extras.front(), kind, name) : problem);
-  const std::string help = app.help();  // that of the verb that was given
-  const size_t usage = help.find("Usage:");
-  std::fputs(help.substr(usage, help.find('\n', usage) + 1 - usage).c_str(), stderr);
-  std::fputs(fmt::format("'{} --help' says more\n", name).c_str(), stderr);
-}
-
 // Our code reports failures as a Status; what still throws is the memory that the system refuses.
 Result<int> Guarded(const Action& action) {
   try {
@@ -107,8 +86,9 @@ int RunCommandLine(int argc, const char* const* argv) {
       app.exit(error);
       return std::cout.flush().good() ? 0 : PrintError(kOutputLost);
     }
-    const bool extra = error.get_name() == "ExtrasError" && !app.remaining(true).empty();
-    PrintUsageError(app, UnknownVerb(app, argc, argv).value_or(extra ? "" : error.what()));
+    PrintError(UnknownVerb(app, argc, argv).value_or(error.what()));
+    const auto chosen = app.get_subcommands();
+    std::fputs((chosen.empty() ? &app : chosen.front())->help().c_str(), stderr);
     return 2;
   }
   const Result<int> code = Guarded(action);

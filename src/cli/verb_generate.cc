@@ -220,7 +220,7 @@ Result<int> Run(const Flags& flags) {
 void AddGenerate(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("generate", "generate text, streaming the weights under a budget");
-  verb->add_option("model", flags->model, "pack, checkpoint folder, .gguf file or repository id")->required();
+  verb->add_option("model", flags->model, "pack, or checkpoint folder (Hugging Face or MLX)")->required();
   CLI::Option* const prompt = verb->add_option("--prompt", flags->prompt.text, "text, sent as one user message");
   verb->add_option("--prompt-file", flags->prompt.file, "file with the text (else standard input)");
   verb->add_option("--system", flags->system, "system message before the prompt");

@@ -240,7 +240,6 @@ Result<int> Run(const Flags& flags) {
   options.context = flags.context > 0                  ? flags.context
                     : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions)
                                                        : 4096;
-  options.context_limit = flags.context;
   const Summary summary = Summarise(layout);
   const Result<EnginePlan> engine_plan = MakeEnginePlan(*files, options);
   const Result<MemoryPlan> plan = engine_plan.ok() ? Result<MemoryPlan>(engine_plan->memory) : engine_plan.status();

@@ -313,7 +313,6 @@ Result<int> Run(const Flags& flags) {
   constexpr int64_t kUsualContext = 4096;
   const int64_t most = files->max_context() > 0 ? files->max_context() : kUsualContext;
   options.context = flags.context > 0 ? flags.context : std::min(kUsualContext, most);
-  options.context_limit = flags.context;  // what is asked for, as other verbs take it
   options.max_sequences = flags.parallel;
   ASSIGN_OR_RETURN(EnginePlan engine, MakeEnginePlan(*files, options));
   Planned planned{.files = *files,

@@ -41,13 +41,6 @@ TEST(CommandLine, WrongArgumentsExitWith2AndUsage) {
   }
 }
 
-TEST(CommandLine, AWrongFlagIsNamedAndNotBuriedUnderAllTheOthers) {
-  const Ran ran = Nunspark("generate model --max-token 5");
-  EXPECT_TRUE(ran.err.starts_with("Error: '--max-token' is no flag of 'nunspark generate'\n")) << ran.err;
-  EXPECT_NE(ran.err.find("'nunspark generate --help'"), std::string::npos) << ran.err;
-  EXPECT_LE(std::count(ran.err.begin(), ran.err.end(), '\n'), 4) << ran.err;
-}
-
 TEST(CommandLine, ErrorsAreOneLineThatNamesTheNextStep) {
   ExpectError(Nunspark("generate /does/not/exist --prompt x"), {"/does/not/exist"});
   ExpectError(Nunspark("generate Qwen/Qwen3-0.6B --prompt x", "HF_HOME=/nonexistent "),
