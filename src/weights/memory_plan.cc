@@ -144,7 +144,7 @@ Result<MemoryPlan> MakeMemoryPlan(const ModelLayout& layout, const PieceIndex& i
           fmt::format("--memory {} is below the {} that {} needs at least (weights {}: {}; {}); try --memory {}",
                       FormatSize(*request.memory_bytes), FormatSize(smallest.total_bytes), needs.model,
                       FormatSize(needs.floor_bytes()), FloorText(needs), OutsideText(smallest),
-                      SizeFlagAtLeast(smallest.total_bytes + kMiB)));
+                      SizeFlagAtLeast(smallest.total_bytes + 3 * kMiB)));
     }
     return ResourceExhaustedError(fmt::format(
         "{} needs {} even at its smallest budget of {} ({}; outside it {}), more than the {} of {}; free or allow more "
