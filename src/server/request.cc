@@ -18,8 +18,11 @@ int64_t CountValues(std::string_view text) {
   int64_t count = 1;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+      continue;
+    }
     if (text[i] == '"') in_string = !in_string;
-    if (text[i] == '\\') ++i;
     if (!in_string) count += text[i] == ',' || text[i] == '[' || text[i] == '{' ? 1 : 0;
   }
   return count;

@@ -1,5 +1,8 @@
 #include "server/request.h"
 
+#include <cstring>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace nunspark::server {
@@ -20,6 +23,13 @@ TEST(Request, NullAndUnknownFieldsCountAsAbsent) {
   EXPECT_EQ(request.text.generate.sampling.temperature, 0);
   EXPECT_EQ(Parse(R"({"max_tokens": 0})")->text.generate.max_tokens, 256);
   EXPECT_EQ(Parse(R"({"max_completion_tokens": 7})")->text.generate.max_tokens, 7);
+}
+
+TEST(Request, ABodyThatEndsInABackslashIsNoJson) {
+  for (const char* body : {"\\", "{\"prompt\": \"a\\"}) {
+    const std::vector<char> exact(body, body + std::strlen(body));  // so that sanitizers see where it ends
+    EXPECT_EQ(Parse(std::string_view(exact.data(), exact.size())).status().code(), StatusCode::kInvalidArgument);
+  }
 }
 
 TEST(Request, PartsOfTextBecomeText) {
