@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "cli/interrupt.h"
-#include "cli/verb_web.h"
 #include "cli/verbs.h"
 #include "nunspark/engine.h"
 

@@ -122,6 +122,7 @@ Result<int> Run(const Flags& flags) {
                            .keys = keys,
                            .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
                            .timeout_s = flags.timeout_s,
+                           .context = options.context,
                            .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
                            .log_requests = flags.log_requests,
                            .batches = batches.get()});

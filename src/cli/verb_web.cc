@@ -1,4 +1,4 @@
-#include "cli/verb_web.h"
+#include "cli/verbs.h"
 
 #include <algorithm>
 #include <chrono>

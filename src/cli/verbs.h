@@ -26,6 +26,7 @@ using AddVerb = void (*)(CLI::App& app, Action* action);
 void AddPack(CLI::App& app, Action* action);
 void AddGenerate(CLI::App& app, Action* action);
 void AddServe(CLI::App& app, Action* action);
+void AddWeb(CLI::App& app, Action* action);
 // Hidden: writes docs/serving-api.md.
 void AddServingApi(CLI::App& app, Action* action);
 void AddInspect(CLI::App& app, Action* action);

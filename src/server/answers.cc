@@ -1,4 +1,5 @@
 #include "server/answers.h"
+#include "server/event_stream.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,10 +13,6 @@ namespace nunspark::server {
 namespace {
 
 using text::OutputDelta;
-
-constexpr const char* kEventStream = "text/event-stream";
-
-Headers EventHeaders() { return {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}; }
 
 std::string_view FinishText(AnswerEnd end) {
   switch (end) {
@@ -85,8 +82,6 @@ Json CompletionLogprobs(const ModelFiles& files, const std::vector<TokenProbabil
                       {"text_offset", std::move(offsets)}};
 }
 
-std::string Event(const Json& data) { return "data: " + WriteJson(data) + "\n\n"; }
-
 // What the three forms share: one answer per choice, whole at the end or event by event.
 class Answers : public AnswerSink {
  public:
@@ -135,7 +130,7 @@ class Answers : public AnswerSink {
     ended_ = true;
     if (!status.ok()) {
       if (begun_) {
-        Stream("event: error\n" + Event(ErrorJson(status)));
+        Stream("event: error\n" + EventText(ErrorJson(status)));
         context_.exchange->End();
       } else {
         context_.exchange->Send(ErrorOf(HttpStatusOf(status), status.message()));
@@ -220,7 +215,7 @@ class OpenAiAnswers : public Answers {
     if (include_usage_) {
       Json json = Envelope(EventObject(), {});
       json.Set("usage", UsageJson(usage));
-      events = Event(json);
+      events = EventText(json);
     }
     return events + "data: [DONE]\n\n";
   }
@@ -255,7 +250,7 @@ class ChatAnswers : public OpenAiAnswers {
     Json json(
         Json::Object{{"index", int64_t{choice}}, {"delta", std::move(delta)}, {"finish_reason", std::move(finish)}});
     if (probabilities_) json.Set("logprobs", std::move(logprobs));
-    return Event(Envelope(EventObject(), {std::move(json)}));
+    return EventText(Envelope(EventObject(), {std::move(json)}));
   }
 
   static Json DeltaJson(const OutputDelta& delta) {
@@ -336,14 +331,14 @@ class CompletionAnswers : public OpenAiAnswers {
         Json::Object{{"index", int64_t{choice}}, {"text", c.begun ? text : echo_ + text}, {"finish_reason", Json()}});
     json.Set("logprobs", probabilities_ ? CompletionLogprobs(context_.files, probabilities, c.sent_bytes) : Json());
     c.sent_bytes += std::ssize(text);
-    return Event(Envelope(EventObject(), {std::move(json)}));
+    return EventText(Envelope(EventObject(), {std::move(json)}));
   }
   std::string EndEvents(int32_t choice, const Choice& c, AnswerEnd end) override {
     Json json(Json::Object{{"index", int64_t{choice}},
                            {"text", c.begun ? std::string() : echo_},
                            {"finish_reason", FinishText(end)},
                            {"logprobs", Json()}});
-    return Event(Envelope(EventObject(), {std::move(json)}));
+    return EventText(Envelope(EventObject(), {std::move(json)}));
   }
   Json WholeChoice(int64_t index, const Choice& choice) const override {
     return Json::Object{

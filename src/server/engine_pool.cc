@@ -87,6 +87,7 @@ class EnginePool::Open {
                                                ServiceOptions{.model_name = NameOf(settings.model),
                                                               .aliases = {settings.model},
                                                               .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
+                                                              .context = room.context,
                                                               .default_max_tokens = 1024});
     return open;
   }

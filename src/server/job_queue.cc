@@ -9,6 +9,7 @@
 
 #include "base/align.h"
 #include "server/answers.h"
+#include "server/event_stream.h"
 
 namespace nunspark::server {
 namespace {
@@ -26,8 +27,6 @@ constexpr int kMostLooks = 300;
 
 // To whoever listens while nothing happens.
 constexpr const char* kKeepAlive = ":\n\n";
-
-std::string EventText(const Json& event) { return "data: " + WriteJson(event) + "\n\n"; }
 
 Json JobEvent(std::string_view type, const Job& job) { return Json::Object{{"type", type}, {"job", ToJson(job)}}; }
 
@@ -223,9 +222,7 @@ bool JobQueue::Cancel(const std::string& id) {
 
 bool JobQueue::Subscribe(const std::string& id, const std::shared_ptr<Exchange>& exchange) {
   Job job;
-  const auto begin = [&exchange] {
-    exchange->Begin(200, "text/event-stream", {{"Cache-Control", "no-cache"}}, kKeepAlive);
-  };
+  const auto begin = [&exchange] { exchange->Begin(200, kEventStream, EventHeaders(), kKeepAlive); };
   {
     const std::lock_guard lock(mutex_);
     Entry* const entry = Find(id);
@@ -254,7 +251,7 @@ bool JobQueue::Subscribe(const std::string& id, const std::shared_ptr<Exchange>&
 
 void JobQueue::SubscribeAll(const std::shared_ptr<Exchange>& exchange) {
   const std::lock_guard lock(mutex_);
-  exchange->Begin(200, "text/event-stream", {{"Cache-Control", "no-cache"}}, kKeepAlive);
+  exchange->Begin(200, kEventStream, EventHeaders(), kKeepAlive);
   exchange->Write(kKeepAlive);
   for (const auto& [sequence, entry] : entries_) {
     if (entry.job.status == JobStatus::kRunning) WriteHistory(entry, *exchange);

@@ -317,7 +317,7 @@ Json Service::ModelJson(const std::string& name) const {
                       {"object", "model"},
                       {"created", int64_t{0}},
                       {"owned_by", "nunspark"},
-                      {"max_model_len", files_.max_context()}};
+                      {"max_model_len", options_.context > 0 ? options_.context : files_.max_context()}};
 }
 
 HttpResponse Service::Models(const std::string& path) const {

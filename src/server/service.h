@@ -26,6 +26,7 @@ struct ServiceOptions {
   // Of the model's tokenizer, for outputs that have to be of a form; nullptr: such requests are refused.
   std::shared_ptr<const text::GrammarVocabulary> vocabulary{};
   double timeout_s = 0;  // of one request; 0: none
+  int64_t context = 0;   // positions of one request; 0: what the model was made for
   int32_t default_max_tokens = 256;
   int workers = 2;             // threads that read requests, fill templates and tokenize
   bool log_requests = false;   // a line for each, without its text
