@@ -41,6 +41,8 @@ using boost::system::error_code;
 using net::ip::tcp;
 
 constexpr size_t kReadBytes = 64 << 10;
+// Bodies up to here are taken however many large ones wait: together no more than the connections' buffers.
+constexpr int64_t kSmallBody = kReadBytes;
 
 // Between two looks at whether a connection that was refused for want of descriptors may be had.
 constexpr std::chrono::milliseconds kAcceptPause{100};
@@ -79,8 +81,11 @@ HttpResponse PreflightResponse() {
 }
 
 HttpResponse ErrorResponse(int status, std::string_view message) {
-  return {.status = status,
-          .body = fmt::format(R"({{"error":{{"message":"{}","type":"invalid_request_error","code":null}}}})", message)};
+  HttpResponse response{.status = status,
+                        .body = fmt::format(R"({{"error":{{"message":"{}","type":"{}","code":null}}}})", message,
+                                            status >= 500 ? "server_error" : "invalid_request_error")};
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
 }
 
 int HexDigit(char c) {
@@ -359,10 +364,11 @@ class HttpServerImpl : public HttpServer {
           limit_(spooled ? server.options_.spool.max_total_bytes : server.options_.max_waiting_body_bytes) {}
     ~Waiting() { total_ -= bytes_; }
     Waiting(const Waiting&) = delete;
+    // False: it is too large for what the others leave.
     bool Add(int64_t bytes) const {
       bytes_ += bytes;
       total_ += bytes;
-      return total_ <= limit_;
+      return bytes_ <= kSmallBody || total_ <= limit_;
     }
     int64_t bytes() const { return bytes_; }
 

@@ -84,7 +84,7 @@ struct HttpOptions {
   int64_t max_connections = 2048;
   int64_t max_header_bytes = 32 << 10;
   int64_t max_body_bytes = 8 << 20;           // of one request
-  int64_t max_waiting_body_bytes = 64 << 20;  // of all that are being read or handled
+  int64_t max_waiting_body_bytes = 64 << 20;  // of all that are being read or handled, where one is more than 64 KiB
   int64_t max_unsent_bytes = 8 << 20;         // of one answer, for a client that does not read it
   double header_timeout_s = 10;               // for all of it
   double body_timeout_s = 30;                 // without a byte of it; and no more than that beside least_body_rate

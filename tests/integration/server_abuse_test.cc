@@ -137,6 +137,25 @@ TEST_F(Abuse, BodiesAreBounded) {
   EXPECT_EQ(other, 0);
 }
 
+TEST_F(Abuse, SmallRequestsAreTakenHoweverManyLargeOnesWait) {
+  const Server server("--parallel 2 --client-timeout 60");
+  const std::string most((8 << 20) - 1, 'x');
+  std::vector<std::unique_ptr<Connection>> holders;
+  for (int i = 0; i < 8; ++i) {
+    holders.push_back(std::make_unique<Connection>(server.port()));
+    ASSERT_TRUE(holders.back()->Send(kPost + "Content-Length: 8388608\r\n\r\n" + most));
+  }
+  // Once the server has read all of that, a large one is too much.
+  Reply large;
+  for (int i = 0; i < 200 && large.status != 503; ++i) {
+    std::this_thread::sleep_for(20ms);
+    large = server.Ask("POST", "/v1/chat/completions", std::string(1 << 20, 'x'));
+  }
+  EXPECT_EQ(large.status, 503) << large.body;
+  EXPECT_EQ(large.headers["retry-after"], "1");
+  EXPECT_EQ(server.Post("/v1/chat/completions", Chat("Hi", 3)).status, 200);
+}
+
 TEST_F(Abuse, DocumentsThatExplodeAreRefused) {
   const Bystander bystander(server_);
   const size_t size = 7 << 20;
