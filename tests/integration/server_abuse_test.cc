@@ -140,15 +140,19 @@ TEST_F(Abuse, BodiesAreBounded) {
 TEST_F(Abuse, SmallRequestsAreTakenHoweverManyLargeOnesWait) {
   const Server server("--parallel 2 --client-timeout 60");
   const std::string most((8 << 20) - 1, 'x');
-  std::vector<std::unique_ptr<Connection>> holders;
-  for (int i = 0; i < 8; ++i) {
-    holders.push_back(std::make_unique<Connection>(server.port()));
-    ASSERT_TRUE(holders.back()->Send(kPost + "Content-Length: 8388608\r\n\r\n" + most));
-  }
-  // Once the server has read all of that, a large one is too much.
+  std::vector<std::unique_ptr<Connection>> holders(8);
+  const auto hold = [&](std::unique_ptr<Connection>& holder) {
+    holder = std::make_unique<Connection>(server.port());
+    EXPECT_TRUE(holder->Send(kPost + "Content-Length: 8388608\r\n\r\n" + most));
+  };
+  for (auto& holder : holders) hold(holder);
+  // Once the server has read all of that, a large one is too much. Before, it may be a holder that is told so.
   Reply large;
   for (int i = 0; i < 200 && large.status != 503; ++i) {
     std::this_thread::sleep_for(20ms);
+    for (auto& holder : holders) {
+      if (holder->ReadMore(0ms)) hold(holder);
+    }
     large = server.Ask("POST", "/v1/chat/completions", std::string(1 << 20, 'x'));
   }
   EXPECT_EQ(large.status, 503) << large.body;
