@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -35,6 +36,9 @@ constexpr int32_t kCalmLooks = 60;
 
 // Contract 3.2: staging takes at most a fifth of the expert slots.
 constexpr int32_t kStagingShare = 5;
+
+// Choices of experts in a pass, for each expert of a layer, from which on all of them are expected to be wanted.
+constexpr int64_t kChoicesForAll = 8;
 
 }  // namespace
 
@@ -221,9 +225,7 @@ void PieceCacheImpl::BeginPass(const PassInfo& pass) {
        id = experts_.Oldest(SlotList::kStaged)) {
     ExpireStaged(id);
   }
-  if (pass.starts_sequence) {
-    for (std::vector<PieceId>& fired : fired_) fired.clear();
-  }
+  if (pass.starts_sequence) ExpectFired(pass.rows);
   if (pass.rows == 1 && lookahead_.on()) ++stats_.lookahead_passes;
   pass_begin_prefetch_ = stats_.expert_prefetch;
   pass_first_row_ = rows_begun_;
@@ -231,6 +233,18 @@ void PieceCacheImpl::BeginPass(const PassInfo& pass) {
   const CacheStats now = TotalStats();
   pass_begin_ = {.stall_us = now.stall_us, .bytes_read = now.bytes_read()};
   pass_begun_at_ = std::chrono::steady_clock::now();
+}
+
+// What a sequence wants at first is not known. Where its rows choose so often that hardly an expert is left out, all
+// are expected.
+void PieceCacheImpl::ExpectFired(int64_t rows) {
+  const HParams& h = layout_.hparams;
+  const bool all = rows * h.experts_per_token >= kChoicesForAll * h.experts;
+  for (size_t layer = 0; layer < fired_.size(); ++layer) {
+    std::vector<PieceId>& fired = fired_[layer];
+    fired.resize(all && layout_.first_expert[layer] >= 0 ? static_cast<size_t>(h.experts) : 0);
+    std::iota(fired.begin(), fired.end(), layout_.first_expert[layer]);
+  }
 }
 
 void PieceCacheImpl::EndPass() {

@@ -135,6 +135,7 @@ class PieceCacheImpl final : public PieceCache {
   bool ForgetAnnounced();
 
   void PumpFired();
+  void ExpectFired(int64_t rows);
   bool Stage(PieceId id, SlotList reach);
   void Unstage(PieceId id);
   void ExpireStaged(PieceId id);

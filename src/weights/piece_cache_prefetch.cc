@@ -139,6 +139,8 @@ void PieceCacheImpl::PumpFired() {
 bool PieceCacheImpl::Stage(PieceId id, SlotList reach) {
   if (closing_ || starved_ > 0 || staging_max_ == 0) return false;
   if (staged_ >= staging_max_) {
+    // In a pass of several rows the oldest is wanted first.
+    if (reach == SlotList::kPassed) return false;
     const PieceId oldest = experts_.Oldest(SlotList::kStaged);
     if (oldest < 0) return false;
     ExpireStaged(oldest);

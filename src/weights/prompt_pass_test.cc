@@ -196,6 +196,20 @@ TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {
   }
 }
 
+TEST(PromptPass, ReadsAheadAtOnceWhereItsRowsLeaveHardlyAnExpertOut) {
+  for (const int32_t slots : {30, 60, 100}) {
+    Harness::Options options = OptionsOf(slots);
+    options.cache = {.prefetch = true, .lookahead = Governed::kOff, .expert_prefetch = Governed::kOn};
+    Harness h(options);
+    const size_t before = h.control->Submitted().size();
+    RunPass(h, MakeRouting(120, 5), 0, 120);
+    ExpectEachReadOnce(h, before);
+    const PrefetchStats ahead = h.cache->stats().expert_prefetch;
+    EXPECT_GT(ahead.issued, 0) << slots;
+    EXPECT_GT(ahead.used * 4, (ahead.issued - ahead.withdrawn) * 3) << slots;
+  }
+}
+
 TEST(PromptPass, StatsTellPassesOfOneRowFromOthers) {
   Harness h(OptionsOf(40));
   const Routing routing = MakeRouting(12, 1);
