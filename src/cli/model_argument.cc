@@ -46,6 +46,12 @@ PullOptions PullOptionsFor(const HubEnvironment& hub, const RepoRef& ref) {
   return options;
 }
 
+Result<PullPlan> PlanPullWithNotice(const PullOptions& options) {
+  std::fprintf(stderr, "asking %s for the files of %s@%s\n", options.hub.endpoint.c_str(), options.ref.id.c_str(),
+               options.ref.revision_or_default().c_str());
+  return PlanPull(options);
+}
+
 Result<PullReport> PullWithProgress(PullOptions options, const PullPlan& plan) {
   std::fprintf(stderr, "%s@%.12s: %zu files, %s, %s of it to download into %s\n", options.ref.id.c_str(),
                plan.commit.c_str(), plan.files.size(), FormatSize(plan.total_bytes).c_str(),
@@ -81,7 +87,7 @@ Result<std::string> ResolveModel(const std::string& argument, Consent consent) {
   const bool asks = consent == Consent::kTerminal;
   if (hub.offline || (asks && !OnTerminal())) return NotThere(*ref, hub);
   const PullOptions options = PullOptionsFor(hub, *ref);
-  ASSIGN_OR_RETURN(const PullPlan plan, PlanPull(options));
+  ASSIGN_OR_RETURN(const PullPlan plan, PlanPullWithNotice(options));
   if (asks && !AskYesNo(fmt::format("{} is not on this machine. Download {} from {}?", ref->Text(),
                                     FormatSize(plan.missing_bytes), hub.endpoint))) {
     return CancelledError("aborted");

@@ -27,6 +27,9 @@ std::string RepoIdOfPath(std::string_view path);
 // Pulls, with a notice of what and a progress bar on standard error.
 Result<PullReport> PullWithProgress(PullOptions options, const PullPlan& plan);
 
+// PlanPull, with a notice of who is asked: an answer may take long.
+Result<PullPlan> PlanPullWithNotice(const PullOptions& options);
+
 // Ctrl-C ends downloads.
 PullOptions PullOptionsFor(const HubEnvironment& hub, const RepoRef& ref);
 

@@ -82,9 +82,6 @@ class Pipeline {
 };
 
 Result<PackReport> Pipeline::Run() {
-  if (!plan_.model_file.empty()) {
-    return UnsupportedError("--pack takes checkpoints of safetensors; pull a GGUF model, then 'nunspark pack' it");
-  }
   RETURN_IF_ERROR(CreateFolders(folder_));
   ASSIGN_OR_RETURN(const std::optional<BlobLock> lock, BlobLock::Try(Path("lock")));
   if (!lock) return InvalidArgumentError(fmt::format("{} is in use: another process downloads into it", folder_));

@@ -17,8 +17,8 @@
 
 namespace nunspark::cli {
 
-// Checkpoints of safetensors only. `progress`: bytes of the repository that have arrived, and all.
-// Errors: kUnsupported for GGUF models; kInvalidArgument when another process works on `out`; those of Download and
+// REQUIRES: a plan of a checkpoint, not of a GGUF file. `progress`: bytes of the repository that have arrived, and all.
+// Errors: kInvalidArgument when another process works on `out`; those of Download and
 // Pack; kDataLoss when a file is not the one whose header was read first.
 Result<PackReport> PullIntoPack(const PullOptions& options, const PullPlan& plan, const std::string& out,
                                 const std::function<void(int64_t done, int64_t total)>& progress);

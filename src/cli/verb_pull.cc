@@ -28,6 +28,13 @@ struct Flags {
 };
 
 Result<int> RunPack(const PullOptions& options, const PullPlan& plan, const std::string& out) {
+  if (!plan.model_file.empty()) {
+    const std::string model = fmt::format("{}:{}", options.ref.id, plan.model_file);
+    return UnsupportedError(fmt::format(
+        "--pack takes checkpoints of safetensors, and {0} is a GGUF file, which is packed when all of it is "
+        "there: 'nunspark pull {0}', then 'nunspark pack {0} {1}'; it also runs without a pack",
+        model, out));
+  }
   std::fprintf(stderr, "%s@%.12s: %zu files, %s to download and pack into %s\n", options.ref.id.c_str(),
                plan.commit.c_str(), plan.files.size(), FormatSize(plan.total_bytes).c_str(), out.c_str());
   Progress progress("downloading", ProgressUnit::kBytes);
@@ -64,7 +71,7 @@ Result<int> Run(const Flags& flags) {
   }
   PullOptions options = PullOptionsFor(hub, ref);
   options.parallel = flags.parallel;
-  ASSIGN_OR_RETURN(const PullPlan plan, PlanPull(options));
+  ASSIGN_OR_RETURN(const PullPlan plan, PlanPullWithNotice(options));
   if (!flags.pack.empty()) return RunPack(options, plan, flags.pack);
   ASSIGN_OR_RETURN(const PullReport report, PullWithProgress(std::move(options), plan));
   if (report.downloaded_bytes == 0) std::fputs("everything was there already\n", stderr);

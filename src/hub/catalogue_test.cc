@@ -57,6 +57,7 @@ class HubCache : public testing::Test {
 
 TEST_F(HubCache, FoldersThatAreNotThereHoldNoModels) { EXPECT_THAT(Names(), testing::IsEmpty()); }
 
+// Checklist item 78.
 TEST_F(HubCache, ListsPacksThenCheckpointsThenGgufFiles) {
   fs::create_directories(folder_.Path("packed/zebra"));
   fs::create_directories(folder_.Path("packed/ant"));

@@ -25,6 +25,8 @@ constexpr size_t kReadBytes = 1 << 20;
 constexpr int64_t kProgressBytes = 1 << 20;
 constexpr double kMaxBackoff = 60;
 constexpr double kMaxRetryAfter = 300;
+// Of first contacts that reach nobody: names and addresses that are wrong do not mend while one waits.
+constexpr int kMostUnreached = 2;
 
 bool MayPass(int status) { return status == 408 || status == 429 || (status >= 500 && status != 501 && status != 505); }
 
@@ -38,6 +40,7 @@ class Repetition {
   explicit Repetition(const DownloadControl& control) : control_(control) {}
 
   void Reset() { failures_ = 0; }
+  int failures() const { return failures_; }
 
   // After a failure that may pass. Errors: `reason`, when there were too many or the server asks for too long a pause.
   Status Wait(const Status& reason, double retry_after_s) {
@@ -267,6 +270,10 @@ Result<std::string> FetchText(HttpClient& client, const HttpRequest& request, in
           DataLossError(fmt::format("{}: it ends after {} bytes, {} are missing", what, text.size(), missing(text)));
     }
     if (!answer.transient && (!answer.status.ok() || !MayPass(http))) return status;
+    if (answer.unreachable && repetition.failures() + 1 >= kMostUnreached) {
+      return Status(status.code(),
+                    fmt::format("{}: {}; is this machine online, and is the address right?", what, status.message()));
+    }
     RETURN_IF_ERROR(repetition.Wait(status, answer.head.retry_after_s));
   }
 }

@@ -41,7 +41,8 @@ struct DownloadedFile {
 // long; kCancelled; kIo.
 Status Download(HttpClient& client, const DownloadedFile& file, const DownloadControl& control);
 
-// A document of at most `max_bytes` into memory, with the same repetitions. `what` names it in errors.
+// A document of at most `max_bytes` into memory, with the same repetitions, but for a server that cannot be reached at
+// all: that is asked twice. `what` names it in errors.
 Result<std::string> Fetch(HttpClient& client, const HttpRequest& request, int64_t max_bytes, std::string_view what,
                           const DownloadControl& control);
 

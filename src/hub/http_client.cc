@@ -84,11 +84,13 @@ double ParseRetryAfter(std::string_view text) {
   return seconds ? static_cast<double>(*seconds) : -1;
 }
 
+bool IsUnreachable(CURLcode code) {
+  return code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
+}
+
 bool IsTransient(CURLcode code) {
+  if (IsUnreachable(code)) return true;
   switch (code) {
-    case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
     case CURLE_PARTIAL_FILE:
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_SSL_CONNECT_ERROR:
@@ -304,7 +306,7 @@ HttpAnswer HttpClient::Impl::Once(const HttpRequest& request, const std::string&
   curl_easy_setopt(easy, CURLOPT_XFERINFODATA, &exchange);
   curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
   const CURLcode code = curl_easy_perform(easy);
-  HttpAnswer answer{.status = exchange.failure, .transient = false, .head = exchange.head};
+  HttpAnswer answer{.status = exchange.failure, .transient = false, .unreachable = false, .head = exchange.head};
   if (!answer.status.ok()) return answer;
   const int status = exchange.head.status;
   if (status >= 300 && status < 400) {
@@ -318,6 +320,9 @@ HttpAnswer HttpClient::Impl::Once(const HttpRequest& request, const std::string&
   // The head of a refusal says enough; how its body ends does not matter.
   if (code != CURLE_OK && (status == 0 || exchange.accepted())) {
     answer.transient = IsTransient(code);
+    long sent = 0;
+    curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent);
+    answer.unreachable = IsUnreachable(code) || (code == CURLE_OPERATION_TIMEDOUT && sent == 0);
     answer.status =
         IoError(fmt::format("{}: {}", OriginOf(url), error_text[0] != '\0' ? error_text : curl_easy_strerror(code)));
     return answer;

@@ -45,6 +45,8 @@ struct HttpAnswer {
   Status status;
   // The failure may pass: a connection that could not be made or was cut, a server that was silent.
   bool transient = false;
+  // There was no connection at all: no network, no such host, nobody who listens.
+  bool unreachable = false;
   HttpHead head;
 };
 
@@ -55,7 +57,7 @@ struct HttpSink {
 };
 
 struct HttpOptions {
-  int connect_timeout_s = 30;
+  int connect_timeout_s = 15;
   int stall_timeout_s = 60;  // without a byte
   // Asked about once a second and at every part of a body.
   std::function<bool()> cancelled = [] { return false; };

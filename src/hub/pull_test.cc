@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -158,6 +159,30 @@ TEST_F(Hub, ASilentServerIsLeftAndAskedAgain) {
   ASSERT_TRUE(PullAll(options).ok());
   ExpectWhole();
   EXPECT_EQ(hub_.Count(kWeights), 2);
+}
+
+TEST_F(Hub, ASlowServerIsReadToTheEnd) {
+  // Each pause is shorter than the time without a byte that is given to a server, all together are longer.
+  hub_.AddFault("tokenizer.json", [&](const TestRequest&, TestReply& reply) {
+    const std::string content = hub_.Content("tokenizer.json");
+    reply.Send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
+    for (size_t at = 0; at < content.size(); at += 10000) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(250));
+      reply.Send(std::string_view(content).substr(at, 10000));
+    }
+  });
+  ASSERT_TRUE(PullAll(Options()).ok());
+  ExpectWhole();
+  EXPECT_EQ(hub_.Count("tokenizer.json"), 1);
+}
+
+TEST_F(Hub, WhereNobodyListensIsNotWaitedFor) {
+  PullOptions options = Options();
+  options.hub.endpoint = "http://127.0.0.1:9";
+  const Status status = PlanPull(options).status();
+  EXPECT_EQ(status.code(), StatusCode::kIo);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("files of org/model@main"), HasSubstr("is this machine online"),
+                                      Not(HasSubstr("failures in a row"))));
 }
 
 TEST_F(Hub, APartOfAnEarlierRunIsContinued) {
