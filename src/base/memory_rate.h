@@ -10,7 +10,8 @@ namespace nunspark {
 
 // Bytes per second that `threads` threads together read front to back from `bytes` of memory of their own (in huge
 // pages where the system gives them): the best of a few passes. Takes a tenth of a second or two. `bytes` must exceed
-// what the processor's caches hold. Errors: kResourceExhausted when the system refuses memory or threads.
+// what the processor's caches hold; never more than a quarter of what this process may still take is used. Errors:
+// kResourceExhausted when the system refuses memory or threads.
 Result<double> MeasureMemoryRate(int threads, int64_t bytes = int64_t{256} << 20);
 
 }  // namespace nunspark

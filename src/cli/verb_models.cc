@@ -48,7 +48,8 @@ Result<CatalogueOptions> OptionsOf(const Flags& flags) {
 void Examine(Row& row, MachineRates& rates) {
   const Result<std::unique_ptr<ModelFilesImpl>> files = ModelFilesImpl::OpenFolder(row.entry.path);
   if (!files.ok()) {
-    row.problem = files.status().message();
+    row.outlook = EagleOutlook(row.entry.path);
+    if (!row.outlook) row.problem = files.status().message();
     return;
   }
   row.model_type = (*files)->model_type();
@@ -61,14 +62,13 @@ std::string OutlookText(const Row& row) {
   if (!row.problem.empty()) return "cannot be opened: " + row.problem;
   if (!row.outlook) return "";
   const Outlook& outlook = *row.outlook;
-  const std::string speed = outlook.tokens_per_s > 0 ? fmt::format(", about {:.{}f} tok/s", outlook.tokens_per_s,
-                                                                   outlook.tokens_per_s < 10 ? 1 : 0)
-                                                     : "";
+  const std::string rate = RateText(outlook), speed = rate.empty() ? "" : ", " + rate;
   switch (outlook.fit) {
     case Fit::kFits: return fmt::format("fits ({} in all){}", FormatSize(outlook.total_bytes), speed);
     case Fit::kStreams:
       return fmt::format("streams with {} of weights in memory{}", FormatSize(outlook.budget_bytes), speed);
     case Fit::kNoRoom: return "too little memory: " + outlook.reason;
+    case Fit::kDrafts:
     case Fit::kCannot: return outlook.reason;
   }
   return "";

@@ -106,6 +106,12 @@ Result<DrafterFiles> OpenEagleFolder(const std::string& folder, const HParams& t
   return files;
 }
 
+bool IsEagleFolder(const std::string& folder) {
+  TensorIndex tensors;
+  return ReadEagleConfig(JoinPath(folder, "config.json")).ok() && ReadEagleWeights(folder, tensors).ok() &&
+         tensors.Find("input_proj.weight") != nullptr;
+}
+
 Result<DrafterFiles> OpenAssistant(const std::string& path, const HParams& target) {
   DrafterFiles files;
   ASSIGN_OR_RETURN(files.checkpoint, OpenCheckpoint(path));

@@ -23,6 +23,10 @@ struct DrafterFiles {
 // and keys of config.json that no EAGLE drafter has.
 Result<DrafterFiles> OpenEagleFolder(const std::string& folder, const HParams& target);
 
+// Whether OpenEagleFolder would take the folder for some target: a configuration with an EAGLE drafter's keys and
+// nothing else, and the tensor that joins a token with the state before it.
+bool IsEagleFolder(const std::string& folder);
+
 // A model of type gemma4_assistant, in any form a model may have. Errors: as OpenCheckpoint and ResolveModel;
 // kInvalidArgument for another type, or when it does not fit the target.
 Result<DrafterFiles> OpenAssistant(const std::string& path, const HParams& target);

@@ -13,11 +13,14 @@ namespace {
 // As large as the reads of experts, and as many at once as saturate a drive.
 constexpr ProbeOptions kDriveProbe{.max_seconds = 0.3, .request_bytes = 512 << 10};
 
+// A server's engines take their memory after it: what is measured with should be small beside them.
+constexpr int64_t kMemoryProbeBytes = 96 << 20;
+
 }  // namespace
 
 OutlookRates MachineRates::Of(const std::string& model) {
   if (!memory_) {
-    const Result<double> measured = MeasureMemoryRate(DefaultThreads());
+    const Result<double> measured = MeasureMemoryRate(DefaultThreads(), kMemoryProbeBytes);
     memory_ = measured.ok() ? *measured : 0;
   }
   const LargestFile file = LargestWeightFile(model);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "engine/drafter_files.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "weights/speed_estimate.h"
@@ -13,6 +16,7 @@ std::string_view FitName(Fit fit) {
     case Fit::kFits: return "fits";
     case Fit::kStreams: return "streams";
     case Fit::kNoRoom: return "no_room";
+    case Fit::kDrafts: return "drafts";
     case Fit::kCannot: return "cannot";
   }
   return "";
@@ -20,6 +24,9 @@ std::string_view FitName(Fit fit) {
 
 Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const OutlookRates& rates) {
   const auto& model = static_cast<const ModelFilesImpl&>(files);
+  if (IsDrafter(*model.layout().spec)) {
+    return {.fit = Fit::kDrafts, .bound = {}, .reason = "it drafts for another model (generate --draft-model)"};
+  }
   if (files.max_context() > 0) options.context = std::min(options.context, files.max_context());
   const Result<EnginePlan> plan = MakeEnginePlan(model, options);
   Outlook outlook;
@@ -37,6 +44,17 @@ Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const Outloo
   outlook.total_bytes = memory.total_bytes;
   outlook.budget_bytes = memory.budget_bytes;
   return outlook;
+}
+
+std::string RateText(const Outlook& outlook) {
+  const double rate = outlook.tokens_per_s;
+  if (rate <= 0) return "";
+  return fmt::format("{} {:.{}f} tok/s", outlook.fit == Fit::kFits ? "up to" : "about", rate, rate < 10 ? 1 : 0);
+}
+
+std::optional<Outlook> EagleOutlook(const std::string& folder) {
+  if (!IsEagleFolder(folder)) return std::nullopt;
+  return Outlook{.fit = Fit::kDrafts, .bound = {}, .reason = "it drafts for another model (generate --eagle-drafter)"};
 }
 
 }  // namespace nunspark

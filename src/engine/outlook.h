@@ -3,6 +3,7 @@
 #define NUNSPARK_ENGINE_OUTLOOK_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,10 +13,10 @@
 namespace nunspark {
 
 // kFits: all weights stay in memory. kStreams: some are read while it runs. kNoRoom: less memory than its floor.
-// kCannot: it does not run alone (a drafter), or not with these options.
-enum class Fit : uint8_t { kFits, kStreams, kNoRoom, kCannot };
+// kDrafts: it does not run alone, it drafts for another model. kCannot: not with these options.
+enum class Fit : uint8_t { kFits, kStreams, kNoRoom, kDrafts, kCannot };
 
-// "fits", "streams", "no_room", "cannot".
+// "fits", "streams", "no_room", "drafts", "cannot".
 std::string_view FitName(Fit fit);
 
 struct Outlook {
@@ -24,7 +25,7 @@ struct Outlook {
   std::string bound;         // "drive" or "memory", of the larger share; "" when unknown
   int64_t total_bytes = 0;   // of the whole process under the plan
   int64_t budget_bytes = 0;  // of it for weights
-  std::string reason;        // why not, for kNoRoom and kCannot
+  std::string reason;        // why not, for kNoRoom and kCannot; of kDrafts how to use it
 };
 
 // Bytes per second, 0: unknown. `drive`: scattered reads of the model's files; `memory`: front to back, all threads.
@@ -35,6 +36,13 @@ struct OutlookRates {
 
 // `options.context` is cut to what the model was made for. Nothing is reserved; no weights are read.
 Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const OutlookRates& rates);
+
+// "about 3.2 tok/s"; "up to 60 tok/s" of what fits: memory's rate bounds it, and small models do not reach that. ""
+// when it is unknown.
+std::string RateText(const Outlook& outlook);
+
+// That of a folder with an EAGLE head, which is no model that can be opened; nullopt for any other.
+std::optional<Outlook> EagleOutlook(const std::string& folder);
 
 }  // namespace nunspark
 

@@ -75,17 +75,20 @@ Json WebModels::Badge(const std::string& path) {
         Json::Object{{"state", state}, {"tok_per_s", std::move(rate)}, {"text", std::move(text)}, {"reason", reason}});
   };
   const Result<std::unique_ptr<ModelFilesImpl>> files = ModelFilesImpl::OpenFolder(path);
-  if (!files.ok()) return badge("unsupported", Json(), "cannot be used", files.status().message());
-  if (!(*files)->has_tokenizer()) {
-    return badge("unsupported", Json(), "cannot be used", "it has no tokenizer: it takes no text");
+  if (!files.ok()) {
+    const std::optional<Outlook> eagle = EagleOutlook(path);
+    return eagle ? badge("drafts", Json(), "draft model", eagle->reason)
+                 : badge("unsupported", Json(), "cannot be used", files.status().message());
   }
   EngineOptions options;
   options.context = kUsualContext;
   const Outlook outlook = MakeOutlook(**files, options, rates_.Of(path));
+  if (outlook.fit != Fit::kDrafts && !(*files)->has_tokenizer()) {
+    return badge("unsupported", Json(), "cannot be used", "it has no tokenizer: it takes no text");
+  }
   const double rate = outlook.tokens_per_s;
   Json rate_json = rate > 0 ? Json(rate) : Json();
-  const std::string rate_text =
-      rate > 0 ? fmt::format("about {:.{}f} tok/s", rate, rate < 10 ? 1 : 0) : std::string("speed unknown");
+  const std::string rate_text = rate > 0 ? RateText(outlook) : "speed unknown";
   const std::string weights = FormatSize((*files)->weight_bytes());
   switch (outlook.fit) {
     case Fit::kFits:
@@ -97,6 +100,7 @@ Json WebModels::Badge(const std::string& path) {
                    fmt::format("{} of {} of weights stay in memory, the others are read from the drive when a token "
                                "needs them",
                                FormatSize(outlook.budget_bytes), weights));
+    case Fit::kDrafts: return badge("drafts", Json(), "draft model", outlook.reason);
     case Fit::kCannot: return badge("unsupported", Json(), "cannot be used", outlook.reason);
     case Fit::kNoRoom: break;
   }

@@ -25,7 +25,7 @@ class WebModels {
   WebModels(const WebModels&) = delete;
 
   // [{"kind", "name", "path", "size", "badge"}]; "badge" is null until it is known, then {"state": "fits" | "streams" |
-  // "too small" | "unsupported", "tok_per_s" or null, "text", "reason"}. Errors: ScanCatalogue's.
+  // "too small" | "drafts" | "unsupported", "tok_per_s" or null, "text", "reason"}. Errors: ScanCatalogue's.
   Result<Json::Array> List();
 
   // The path of what `source` names: a model of the list by its name, else `source` itself. Errors: ScanCatalogue's.
