@@ -154,10 +154,10 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   return options;
 }
 
-void WarnOfContext(const EngineFlags& flags, const ModelFiles& files) {
-  if (files.max_context() == 0 || flags.context <= files.max_context()) return;
+void WarnOfContext(int64_t context, const ModelFiles& files) {
+  if (files.max_context() == 0 || context <= files.max_context()) return;
   std::fprintf(stderr, "Note: --context %lld goes beyond the %lld positions that this model was made for\n",
-               static_cast<long long>(flags.context), static_cast<long long>(files.max_context()));
+               static_cast<long long>(context), static_cast<long long>(files.max_context()));
 }
 
 void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags) {

@@ -52,7 +52,7 @@ void AddMemoryFlags(CLI::App& verb, EngineFlags& flags);
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags);
 
 // Says on standard error when --context goes beyond what the model was made for.
-void WarnOfContext(const EngineFlags& flags, const ModelFiles& files);
+void WarnOfContext(int64_t context, const ModelFiles& files);
 
 // A prompt as the verbs take it.
 struct PromptFlags {

@@ -141,7 +141,7 @@ Result<int> Run(const Flags& flags) {
 
   RunClock clock;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
-  WarnOfContext(flags.engine, *files);
+  WarnOfContext(flags.engine.context, *files);
   if (!flags.batch.empty()) return RunPrompts(flags, *files, std::move(engine_options), std::move(text));
   if (!flags.out.empty()) return InvalidArgumentError("--out goes with --batch; redirect standard output instead");
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));

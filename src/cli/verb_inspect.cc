@@ -240,6 +240,8 @@ Result<int> Run(const Flags& flags) {
   options.context = flags.context > 0                  ? flags.context
                     : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions)
                                                        : 4096;
+  options.context_limit = flags.context;
+  WarnOfContext(flags.context, *files);
   const Summary summary = Summarise(layout);
   const Result<EnginePlan> engine_plan = MakeEnginePlan(*files, options);
   const Result<MemoryPlan> plan = engine_plan.ok() ? Result<MemoryPlan>(engine_plan->memory) : engine_plan.status();
@@ -270,7 +272,8 @@ void AddInspect(CLI::App& app, Action* action) {
   verb->add_flag("--types", flags->types, "list the supported model types and encodings instead");
   AddMemoryFlags(*verb, flags->engine);
   verb->add_option("--context", flags->context,
-                   "positions to plan keys and values for; 0 = 4096, or fewer if the model has fewer");
+                   "positions to plan keys and values for, also beyond what the model was made for; 0 = 4096, or\n"
+                   "fewer if that is fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->callback([flags, action] {

@@ -313,6 +313,8 @@ Result<int> Run(const Flags& flags) {
   constexpr int64_t kUsualContext = 4096;
   const int64_t most = files->max_context() > 0 ? files->max_context() : kUsualContext;
   options.context = flags.context > 0 ? flags.context : std::min(kUsualContext, most);
+  options.context_limit = flags.context;
+  WarnOfContext(flags.context, *files);
   options.max_sequences = flags.parallel;
   ASSIGN_OR_RETURN(EnginePlan engine, MakeEnginePlan(*files, options));
   Planned planned{.files = *files,
@@ -351,7 +353,8 @@ void AddPlan(CLI::App& app, Action* action) {
   AddEngineFlags(*verb, flags->engine);
   AddDrafterFlags(*verb, flags->drafter);
   verb->add_option("--context", flags->context,
-                   "positions of keys and values; 0 = 4096, or fewer if the model has fewer");
+                   "positions of keys and values, also beyond what the model was made for; 0 = 4096, or fewer if that\n"
+                   "is fewer");
   verb->add_option("--parallel", flags->parallel, "sequences that run together")->capture_default_str();
   verb->add_option("--trace", flags->trace,
                    "hit rates of this run (generate --expert-trace), not of models in general");

@@ -87,7 +87,7 @@ Result<int> Run(const Flags& flags) {
   if (!files->has_tokenizer()) {
     return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
   }
-  WarnOfContext(flags.engine, *files);
+  WarnOfContext(flags.engine.context, *files);
   // Before the plan is made, which counts what is there.
   const Result<std::shared_ptr<const text::GrammarVocabulary>> vocabulary = server::VocabularyOf(*files);
   if (!vocabulary.ok()) {

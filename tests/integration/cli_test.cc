@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "integration/program.h"
@@ -38,6 +40,31 @@ TEST(CommandLine, WrongArgumentsExitWith2AndUsage) {
     EXPECT_EQ(ran.code, 2) << arguments;
     EXPECT_NE(ran.err.find("Usage:"), std::string::npos) << arguments << "\n" << ran.err;
     EXPECT_EQ(ran.out, "") << arguments;
+  }
+}
+
+TEST(CommandLine, AWrongFlagIsNamedWithTheOneThatWasMeant) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"generate model --max-token 5",
+       "there is no flag --max-token (did you mean --max-tokens?); see 'nunspark generate"},
+      {"generate --max-token 5 model --prompt x", "no flag --max-token (did you mean --max-tokens?)"},
+      {"generate --budjet=4GB", "no flag --budjet (did you mean --budget?); see 'nunspark generate --help'"},
+      {"serve model --temperature-of-tea 5", "there is no flag --temperature-of-tea; see 'nunspark serve --help'"},
+      {"bench cache-sim --tarce x", "no flag --tarce (did you mean --trace?); see 'nunspark bench cache-sim --help'"},
+      {"models remove name --yess", "no flag --yess (did you mean --yes?); see 'nunspark models remove --help'"},
+      {"pack one two three", "'three' is one argument too many; see 'nunspark pack --help'"},
+      {"verify pack extra --no-such", "there is no flag --no-such; see 'nunspark verify --help'"},
+      {"pack onlyone", "see 'nunspark pack --help'"},
+      {"generrate model", "'generrate' is not a verb (did you mean generate?); verbs: pack, "},
+      {"--versoin", "there is no flag --versoin (did you mean --version?); see 'nunspark --help'"}};
+  for (const auto& [arguments, problem] : cases) {
+    const Ran ran = Nunspark(arguments);
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_TRUE(ran.err.starts_with("Error: ")) << ran.err;
+    const size_t end = ran.err.find('\n');
+    EXPECT_NE(ran.err.substr(0, end).find(problem), std::string::npos) << arguments << "\n" << ran.err;
+    EXPECT_TRUE(ran.err.substr(end + 1).starts_with("Usage: nunspark")) << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 2) << ran.err;
   }
 }
 

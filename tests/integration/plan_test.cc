@@ -32,6 +32,24 @@ TEST(Plan, PartsAddUpToTheTotal) {
   EXPECT_LE(MemberOf(plan, {"knee_bytes"}).as_int(), MemberOf(plan, {"full_bytes"}).as_int());
 }
 
+TEST(Plan, ContextsBeyondTheModelAreTakenWithTheNoteThatGenerateGives) {
+  const std::string note = "Note: --context 4096 goes beyond the 2048 positions that this model was made for\n";
+  for (const char* verb : {"plan", "inspect"}) {
+    const auto run = [&](const char* context) {
+      const Ran ran = Nunspark(std::string(verb) + " --json " + Demo() + " --context " + context);
+      EXPECT_EQ(ran.code, 0) << ran.err;
+      EXPECT_EQ(ran.err, std::stoi(context) > 2048 ? note : "") << verb;
+      return ran;
+    };
+    run("2048");
+    run("4096");
+  }
+  const auto kv = [](const char* context) {
+    return MemberOf(JsonOf(Nunspark("plan --json " + Demo() + " --context " + context)), {"parts", "KV"}).as_int();
+  };
+  EXPECT_GE(kv("4096"), 2 * kv("2048"));
+}
+
 TEST(Plan, WhatDraftsIsAPartOfIt) {
   const auto drafter = [](const std::string& flags) {
     return MemberOf(JsonOf(Nunspark("plan --json " + Demo() + flags)), {"parts", "drafter"}).as_int();
@@ -215,6 +233,7 @@ TEST(CacheSim, RefusesWhatItCannotReplay) {
   ExpectError(Nunspark(kGenerate + "--expert-trace " + temp.path() + "/no/such/folder"), {"no/such/folder"});
 }
 
+// Checklist item 77.
 TEST(Bench, ReportHasTheContractsLayout) {
   const TempFolder temp;
   const Ran ran = Nunspark("bench --quick --budget 3.7MB --out " + temp.path() + "/raw.json " + Demo());

@@ -517,6 +517,42 @@ TEST(Serve, StopsAfterTheAnswersUnderWay) {
   EXPECT_EQ(cut.Stop(SIGTERM), 0);
 }
 
+// Checklist item 74.
+TEST(Serve, TakesTheContractsFlagsWithGeneratesDefaults) {
+  // Rows of the document of all flags, by verb.
+  const std::string document = Nunspark("flags").out;
+  const auto row = [&](const std::string& verb, const std::string& flag) {
+    const size_t section = document.find("\n## " + verb + "\n"), end = document.find("\n## ", section + 1);
+    const size_t at = document.find("\n| `" + flag, section);
+    EXPECT_LT(at, end) << verb << " " << flag;
+    return at == std::string::npos ? "" : document.substr(at, document.find('\n', at + 1) - at);
+  };
+  for (const std::string flag : {"--budget", "--no-prefetch", "--io-threads", "--warm-window", "--kv-budget",
+                                 "--kv-bits", "--kv-group-size", "--draft-model", "--num-draft-tokens",
+                                 "--accept-top-k", "--no-wire", "--lookahead", "--compact-scatter", "--eval-window"}) {
+    EXPECT_EQ(row("serve", flag), row("generate", flag));
+  }
+  EXPECT_NE(row("serve", "--host").find("| `127.0.0.1` |"), std::string::npos);
+  EXPECT_NE(row("serve", "--port").find("| `8080` |"), std::string::npos);
+  const std::string flags =
+      "--budget 3.7MB --no-prefetch --io-threads 2 --warm-window 2 --kv-budget 100MB --kv-bits 8 "
+      "--kv-group-size 32 --draft-model " +
+      ModelPath("demo-draft-4bit") +
+      " --num-draft-tokens 5 --accept-top-k 1 --no-wire --lookahead --compact-scatter "
+      "--eval-window 3";
+  const Server server("--host 127.0.0.1 --model-name named --no-prefix-cache --ui " + flags);
+  const std::string prompt = "Tell me a story about a cat.";
+  const Reply reply = server.Post("/v1/chat/completions", Chat(prompt, 30));
+  EXPECT_EQ(MemberOf(reply.json(), {"model"}).as_string(), "named");
+  EXPECT_EQ(ContentOf(reply.json()), AloneText(prompt, "--max-tokens 30 " + flags));
+  const Json memory = MemberOf(server.Ask("GET", "/api/stats").json(), {"engine", "memory"});
+  EXPECT_EQ(MemberOf(memory, {"weights"}).as_int(), 3'700'000);
+  EXPECT_GT(MemberOf(memory, {"drafter"}).as_int(), 0);
+  // The folder's name where none is given.
+  EXPECT_EQ(MemberOf(Server().Ask("GET", "/v1/models").json(), {"data"}).as_array()[0].Find("id")->as_string(),
+            "demo-moe-4bit");
+}
+
 TEST(Serve, TheDocumentOfItsFieldsIsUpToDate) {
   const Ran ran = Nunspark("serving-api");
   EXPECT_EQ(ran.out, ReadWholeFile(std::string(NUNSPARK_SOURCE_DIR) + "/docs/serving-api.md").value())
