@@ -2,6 +2,7 @@
 
 import {eventsOf, explain, get, post, request} from './api.js';
 import {$, bytesText, clearNotice, h, notice, numberText, setText, sync} from './dom.js';
+import {makeZip, save} from './zip.js';
 
 const kRefreshEvery = 4000;
 const kPreview = 160;  // characters of a running job's text in the list
@@ -32,6 +33,9 @@ export function startBatch(stats) {
   $('batch-form').addEventListener('submit', run);
   $('show-metrics').addEventListener('change', showSelected);
   $('clear').addEventListener('click', clear);
+  $('save').addEventListener('click', saveSelected);
+  $('save-all').addEventListener('click', saveAll);
+  for (const id of ['draft', 'preset-lossless', 'preset-fast']) $(id).addEventListener('input', showPreset);
   refresh();
   setInterval(refresh, kRefreshEvery);
   listen();
@@ -59,6 +63,11 @@ function choose(path) {
 function showBadge() {
   const model = models.find((candidate) => candidate.path === $('model').value);
   setText($('model-badge'), model?.badge ? `${model.badge.text}: ${model.badge.reason}` : '');
+}
+
+// The preset is one of a draft model: without it there is nothing to be fast with.
+function showPreset() {
+  $('fast-note').hidden = !$('preset-fast').checked || $('draft').value.trim() !== '';
 }
 
 function startFiles() {
@@ -159,7 +168,7 @@ async function refresh() {
     const ids = new Set(list.map((job) => job.id));
     for (const id of jobs.keys()) if (!ids.has(id)) jobs.delete(id);
     for (const job of list) take(job);
-    if (selected === null && list.length > 0) select(list[list.length - 1].id);
+    if (selected === null && list.length > 0) select(listedJobs()[0].id);
     showJobs();
   } catch {
     // The figures say that the server is gone.
@@ -219,10 +228,21 @@ function progressText(job) {
   return `${job.tokens_done} tokens${rate}`;
 }
 
+// The newest batch first, its files in the order in which they were given.
+function listedJobs() {
+  const batches = new Map();
+  for (const job of jobs.values()) {
+    if (!batches.has(job.batch_id)) batches.set(job.batch_id, []);
+    batches.get(job.batch_id).push(job);
+  }
+  return [...batches.values()].reverse().flat();
+}
+
 function showJobs() {
-  const list = [...jobs.values()].reverse();
+  const list = listedJobs();
   $('jobs-empty').hidden = list.length > 0;
   $('clear').hidden = !list.some((job) => kEnded.includes(job.status));
+  $('save-all').hidden = !list.some(hasAnswer);
   sync($('jobs'), list, (job) => job.id, makeJob, updateJob);
   showSelected();
 }
@@ -270,6 +290,39 @@ async function clear() {
   }
 }
 
+// ---- answers
+
+const hasAnswer = (job) => Boolean(job.output_path) && kEnded.includes(job.status);
+const fileNameOf = (job) => job.output_path.slice(job.output_path.lastIndexOf('/') + 1);
+
+async function saveSelected() {
+  const job = jobs.get(selected);
+  try {
+    save(await (await request(`api/jobs/${job.id}/output`)).blob(), fileNameOf(job));
+  } catch (error) {
+    notice(explain(error));
+  }
+}
+
+async function saveAll() {
+  $('save-all').disabled = true;
+  try {
+    const files = [], taken = new Set();
+    for (const job of listedJobs().filter(hasAnswer)) {
+      let name = fileNameOf(job);
+      // Two folders may hold files of one name.
+      for (let i = 2; taken.has(name); ++i) name = `${i}/${fileNameOf(job)}`;
+      taken.add(name);
+      files.push({name, content: new Uint8Array(await (await request(`api/jobs/${job.id}/output`)).arrayBuffer())});
+    }
+    save(makeZip(files), 'answers.zip');
+  } catch (error) {
+    notice(explain(error));
+  } finally {
+    $('save-all').disabled = false;
+  }
+}
+
 // ---- the selected one
 
 async function select(id) {
@@ -298,6 +351,7 @@ function showSelected() {
   setText($('output-title'), job.file_name);
   const none = kEnded.includes(job.status) ? 'No file was written' : 'Becomes a file at its end';
   setText($('output-path'), job.output_path ?? none);
+  $('save').hidden = !hasAnswer(job);
   $('output-error').hidden = !job.error;
   setText($('output-error'), job.error ?? '');
   const known = kMetrics.filter(([name]) => job.metrics?.[name] !== undefined);

@@ -30,7 +30,9 @@ export function startChat(stats) {
   return {setModels};
 }
 
-function setModels(models) {
+function setModels(list) {
+  // What cannot answer here is in the list of models, with the reason.
+  const models = list.filter(({badge}) => !badge || badge.state === 'fits' || badge.state === 'streams');
   const before = $('chat-model').value;
   $('chat-model').replaceChildren(...models.map((model) => h('option', {value: model.path}, model.name)));
   if (models.some((model) => model.path === before)) $('chat-model').value = before;

@@ -66,6 +66,7 @@ function updateModel(element, model) {
   badge.className = `badge ${(model.badge?.state ?? '').replace(' ', '-')}`;
   setText(badge, model.badge?.text ?? 'looking…');
   setText(element.querySelector('.reason'), model.badge?.reason ?? '');
+  element.querySelector('button').hidden = model.badge?.state === 'drafts';
 }
 
 async function begin(event, path, body) {
@@ -75,6 +76,8 @@ async function begin(event, path, body) {
     if (error.status !== 500) notice(explain(error));
   });
   await new Promise((resolve) => setTimeout(resolve, 100));
+  // It may be over already.
+  wasRunning = true;
   watch();
 }
 

@@ -220,6 +220,15 @@ bool JobQueue::Cancel(const std::string& id) {
   return true;
 }
 
+Result<std::string> JobQueue::OutputPath(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return NotFoundError(fmt::format("there is no job '{}'", id));
+  const std::string& path = entries_.at(found->second).job.output_path;
+  if (path.empty()) return NotFoundError(fmt::format("job '{}' has written no file", id));
+  return path;
+}
+
 bool JobQueue::Subscribe(const std::string& id, const std::shared_ptr<Exchange>& exchange) {
   Job job;
   const auto begin = [&exchange] { exchange->Begin(200, kEventStream, EventHeaders(), kKeepAlive); };

@@ -82,6 +82,8 @@ class JobQueue {
   std::vector<Job> Jobs() const;
   // False: there is no such job. One that has ended stays as it is.
   bool Cancel(const std::string& id);
+  // Where a job writes; the file is whole once it has ended. Errors: kNotFound without such a job or output.
+  Result<std::string> OutputPath(const std::string& id) const;
   // Answers with the job's events from the first to the last, then closes. False: there is no such job.
   bool Subscribe(const std::string& id, const std::shared_ptr<Exchange>& exchange);
   // The same of all jobs from now on, those that run with what they have written so far; new ones as "queued". Does not

@@ -8,6 +8,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include "base/ascii.h"
+#include "io/file.h"
 #include "server/access.h"
 #include "server/answers.h"
 #include "server/upload.h"
@@ -176,10 +177,22 @@ void WebService::AnswerJob(const HttpRequest& request, const std::shared_ptr<Exc
     if (found) return exchange->Send(JsonResponse(Json::Object{{"ok", true}}));
   } else if (request.method == "GET" && action == "events") {
     found = jobs_->Subscribe(id, exchange);
+  } else if (request.method == "GET" && action == "output") {
+    return exchange->Send(Output(id));
   } else {
     return exchange->Send(DetailError(404, fmt::format("there is no {} {}", request.method, request.path)));
   }
   if (!found) exchange->Send(DetailError(404, fmt::format("there is no job '{}'", id)));
+}
+
+HttpResponse WebService::Output(const std::string& id) const {
+  const Result<std::string> path = jobs_->OutputPath(id);
+  if (!path.ok()) return DetailError(404, path.status().message());
+  Result<File> file = File::OpenRead(*path);
+  if (!file.ok()) return DetailError(404, file.status().message());
+  return {.content_type = "text/plain; charset=utf-8",
+          .headers = {{"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}},
+          .body_file = std::make_shared<const File>(std::move(*file))};
 }
 
 HttpResponse WebService::Models() {

@@ -50,6 +50,7 @@ class WebService {
   void AnswerApi(HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void AnswerJob(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void AnswerChat(HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  HttpResponse Output(const std::string& id) const;
   HttpResponse Models();
   HttpResponse ModelList();
   HttpResponse Files(const HttpRequest& request);

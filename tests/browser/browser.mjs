@@ -1,7 +1,9 @@
 // A running nunspark and a browser that looks at it.
 
-import {spawn} from 'node:child_process';
-import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {execFileSync, spawn} from 'node:child_process';
+import {createHash} from 'node:crypto';
+import {mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs';
+import {createServer as createHttpServer} from 'node:http';
 import {createServer} from 'node:net';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
@@ -20,7 +22,7 @@ const freePort = () => new Promise((resolve) => {
 });
 
 // A server with folders of its own. Stops with stop(), and can be started again where it was.
-export async function startServer(verb = 'web') {
+export async function startServer(verb = 'web', environment = {}) {
   const folder = mkdtempSync(join(tmpdir(), 'nunspark-browser-'));
   const port = await freePort();
   const server = {
@@ -30,7 +32,7 @@ export async function startServer(verb = 'web') {
       const args = verb === 'web' ? ['web', '--packed-root', join(folder, 'packed'), '--state-dir', join(folder, 'state')]
         : ['serve', demo, '--ui'];
       server.child = spawn(process.env.NUNSPARK_PROGRAM, [...args, '--port', String(port)],
-        {env: {...process.env, HOME: folder, HF_HUB_CACHE: join(folder, 'hub')}, stdio: ['ignore', 'ignore', 'pipe']});
+        {env: {...process.env, HOME: folder, HF_HUB_CACHE: join(folder, 'hub'), ...environment}, stdio: ['ignore', 'ignore', 'pipe']});
       let log = '';
       await new Promise((resolve, reject) => {
         server.child.stderr.on('data', (data) => {
@@ -53,6 +55,42 @@ export async function startServer(verb = 'web') {
   await server.start();
   return server;
 }
+
+// A hub with the demo model as "org/model", on this machine. What is downloaded of a file comes in two halves; the second
+// of `hub.held` is kept back until its name is changed.
+export async function startHub() {
+  const files = new Map(readdirSync(demo).map((name) => [name, readFileSync(join(demo, name))]));
+  const hub = {held: null};
+  const server = createHttpServer(async (request, response) => {
+    const {pathname} = new URL(request.url, 'http://hub');
+    if (pathname === '/api/models/org/model/revision/main') {
+      const siblings = [...files].map(([rfilename, content]) => ({rfilename, size: content.length, lfs: {
+        sha256: createHash('sha256').update(content).digest('hex'), size: content.length}}));
+      return response.end(JSON.stringify({sha: 'c'.repeat(40), siblings}));
+    }
+    const name = pathname.split('/').pop(), content = files.get(name);
+    if (!pathname.startsWith('/org/model/resolve/') || !content) return response.writeHead(404).end();
+    const from = Number(/bytes=([0-9]+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
+    response.writeHead(from > 0 ? 206 : 200, {'Content-Length': content.length - from,
+      ...(from > 0 && {'Content-Range': `bytes ${from}-${content.length - 1}/${content.length}`})});
+    const half = from + Math.floor((content.length - from) / 2);
+    response.write(content.subarray(from, half));
+    while (hub.held === name && !response.destroyed) await new Promise((resolve) => setTimeout(resolve, 10));
+    response.end(content.subarray(half));
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  hub.url = `http://127.0.0.1:${server.address().port}`;
+  hub.stop = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return hub;
+}
+
+// Names and contents of a ZIP archive, as Python reads it.
+export const unzip = (path) => JSON.parse(execFileSync('python3', ['-c',
+  'import json, sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\n' +
+  'print(json.dumps([[i.filename, z.read(i).decode()] for i in z.infolist()]))', path]));
 
 export const startBrowser = () => chromium.launch({
   executablePath: process.env.NUNSPARK_CHROMIUM ?? '/usr/bin/chromium',

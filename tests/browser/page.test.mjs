@@ -3,17 +3,19 @@
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {existsSync, readFileSync} from 'node:fs';
-import {checkAccessible, demo, openPage, shoot, startBrowser, startServer, textFile} from './browser.mjs';
+import {checkAccessible, demo, openPage, shoot, startBrowser, startHub, startServer, textFile, unzip} from './browser.mjs';
 
-let server, browser;
+let hub, server, browser;
 
 before(async () => {
-  server = await startServer();
+  hub = await startHub();
+  server = await startServer('web', {HF_ENDPOINT: hub.url, HF_TOKEN: '', no_proxy: '*', NO_PROXY: '*'});
   browser = await startBrowser();
 });
 after(async () => {
   await browser?.close();
   await server?.stop();
+  hub?.stop();
 });
 
 const stories = ['A cat and a ball.', 'A dog in the rain.', 'The sun is warm.', 'A small boat.', 'Two friends.',
@@ -62,6 +64,30 @@ test('a model is packed and can be used', async () => {
   await page.checkAndClose();
 });
 
+test('a model is downloaded, cancelled in the middle, and goes on from there', async () => {
+  const page = await openPage(browser, server, {hash: '#models', expected: /status of (400|500)/});
+  await page.fill('#pull-repo', 'no id at all');
+  await page.click('#pull-run');
+  await page.locator('.notice', {hasText: 'no repository id'}).waitFor();
+  await page.fill('#pull-repo', 'org/other');
+  await page.click('#pull-run');
+  await page.getByText(/Failed: .*org\/other/).waitFor();
+  hub.held = 'model.safetensors';
+  await page.fill('#pull-repo', 'org/model');
+  await page.click('#pull-run');
+  await page.getByText('Downloading org/model').waitFor();
+  await page.locator('#task-figures', {hasText: / of .*\/s/}).waitFor();
+  await checkAccessible(page, 'a download');
+  await page.locator('#task').getByRole('button', {name: 'Cancel'}).click();
+  await page.getByText('It goes on from there').waitFor();
+  hub.held = null;
+  await page.click('#pull-run');
+  await page.getByText('Downloaded org/model').waitFor();
+  await page.locator('.model', {hasText: 'org/model'}).getByRole('button', {name: 'Pack org/model'}).click();
+  assert.equal(await page.inputValue('#pack-source'), 'org/model');
+  await page.checkAndClose();
+});
+
 test('a batch of eight files with one bad gives seven answers and one reason', async () => {
   const page = await openPage(browser, server);
   await fill(page, stories.map((_, i) => `story-${i}.txt`));
@@ -71,6 +97,8 @@ test('a batch of eight files with one bad gives seven answers and one reason', a
   await page.getByRole('button', {name: 'Run 8 files'}).click();
   for (let i = 0; i < 7; ++i) await ended(page, `story-${i}.txt`, 'Done');
   await ended(page, 'picture.txt', 'Failed');
+  assert.deepEqual(await page.locator('#jobs .name').allInnerTexts(),
+    [...Array(7).keys()].map((i) => `story-${i}.txt`).concat('picture.txt'));
   assert.match(await job(page, 'picture.txt').innerText(), /PNG picture/);
   await job(page, 'story-3.txt').locator('.pick').click();
   const output = readFileSync(server.path('out/story-3.txt.out.txt'), 'utf8');
@@ -84,6 +112,42 @@ test('a batch of eight files with one bad gives seven answers and one reason', a
   await page.setViewportSize({width: 390, height: 844});
   await checkAccessible(page, 'a batch on a phone');
   await shoot(page, 'batch-phone');
+  await page.checkAndClose();
+});
+
+test('answers can be taken away, one and all', async () => {
+  const page = await openPage(browser, server);
+  const saved = async (button) => {
+    const download = page.waitForEvent('download');
+    await page.getByRole('button', {name: button, exact: true}).click();
+    const file = await download;
+    return {name: file.suggestedFilename(), path: await file.path()};
+  };
+  await job(page, 'story-3.txt').locator('.pick').click();
+  const one = await saved('Save');
+  assert.equal(one.name, 'story-3.txt.out.txt');
+  assert.equal(readFileSync(one.path, 'utf8'), readFileSync(server.path('out/story-3.txt.out.txt'), 'utf8'));
+  const all = await saved('Save all');
+  assert.equal(all.name, 'answers.zip');
+  assert.deepEqual(unzip(all.path), [...Array(7).keys()].map((i) => `story-${i}.txt.out.txt`)
+    .map((name) => [name, readFileSync(server.path(`out/${name}`), 'utf8')]));
+  await job(page, 'picture.txt').locator('.pick').click();
+  assert.ok(await page.locator('#save').isHidden());
+  await page.checkAndClose();
+});
+
+test('Fast without a draft model says that it changes nothing', async () => {
+  const page = await openPage(browser, server);
+  const note = page.getByText('No draft model is chosen');
+  assert.ok(await note.isHidden());
+  await page.getByLabel('Fast').check();
+  await note.waitFor();
+  await page.getByText('Advanced', {exact: true}).click();
+  await page.fill('#draft', 'models/demo-draft-4bit');
+  await note.waitFor({state: 'hidden'});
+  await page.fill('#draft', '');
+  await page.getByLabel('Lossless').check();
+  assert.ok(await note.isHidden());
   await page.checkAndClose();
 });
 
@@ -101,7 +165,7 @@ test('one that waits is cancelled, so is one that runs, the others go on', async
   const names = [...Array(8).keys()].map((i) => `cancel-${i}.txt`);
   await fill(page, names, {maxTokens: 1800});
   await page.fill('#temperature', '1.5');
-  await page.getByText('Advanced').click();
+  await page.getByText('Advanced', {exact: true}).click();
   await page.getByText('Decode files together').click();
   await page.click('#run');
   await page.getByRole('button', {name: 'Cancel cancel-7.txt'}).click();

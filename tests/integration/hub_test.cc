@@ -116,6 +116,15 @@ TEST(Pull, WrongArgumentsAreNamed) {
   ExpectError(Nunspark("pull org/model", with), {"no weights at all"});
 }
 
+TEST(Pull, AHubThatCannotBeReachedIsNamedBeforeAndAfter) {
+  const TempFolder temp;
+  const std::string with = "env -u http_proxy -u all_proxy -u HTTP_PROXY -u ALL_PROXY HF_HOME=" + temp.path() + "/hf ";
+  // Port 9 of this machine: nobody listens.
+  const Ran ran = Nunspark("pull org/model --endpoint http://127.0.0.1:9", with);
+  ExpectError(ran, {"files of org/model@main: http://127.0.0.1:9:", "online"});
+  EXPECT_TRUE(ran.err.starts_with("asking http://127.0.0.1:9 for the files of org/model@main\n")) << ran.err;
+}
+
 TEST(Pull, ACertificateThatNobodyVouchesForIsRefused) {
   const TempFolder temp;
   std::string out, err;
@@ -339,7 +348,8 @@ TEST(PullIntoPack, WhatItCannotDoIsSaid) {
   TestHub hub({{"x.gguf", {.content = "GGUF"}}});
   const TempFolder temp;
   const std::string with = Environment(hub, temp);
-  ExpectError(Nunspark("pull org/model --pack " + temp.path() + "/p", with), {"safetensors", "GGUF"});
+  ExpectError(Nunspark("pull org/model --pack " + temp.path() + "/p", with),
+              {"safetensors", "GGUF", "'nunspark pull org/model:", "'nunspark pack org/model:"});
   ExpectError(Nunspark("pull org/model --offline --pack " + temp.path() + "/p", with), {"--pack"});
   EXPECT_TRUE(fs::is_empty(temp.path()));
 }
@@ -357,22 +367,28 @@ TEST(Models, ListsWhatIsThereAndHowItWouldRun) {
   std::ofstream(temp.path() + "/packed/broken/manifest.json") << "{}";
   ASSERT_EQ(Nunspark("pack org/model " + temp.path() + "/packed/demo", with).code, 0);
 
+  fs::copy(ModelPath("demo-eagle"), temp.path() + "/packed/eagle");
+
   const Json::Array models = JsonOf(Nunspark("models --json" + packed, with)).Find("models")->as_array();
-  ASSERT_EQ(models.size(), 3u);
+  ASSERT_EQ(models.size(), 4u);
   EXPECT_EQ(MemberOf(models[0], {"name"}), Json("broken"));
   EXPECT_NE(MemberOf(models[0], {"problem"}), Json());
   EXPECT_EQ(MemberOf(models[1], {"name"}), Json("demo"));
   EXPECT_EQ(MemberOf(models[1], {"kind"}), Json("packed"));
-  EXPECT_EQ(MemberOf(models[2], {"name"}), Json("org/model"));
-  EXPECT_EQ(MemberOf(models[2], {"kind"}), Json("unpacked"));
-  EXPECT_EQ(MemberOf(models[2], {"snapshot"}), Json(hub.kCommit));
-  for (const size_t i : {1, 2}) {
+  EXPECT_EQ(MemberOf(models[2], {"name"}), Json("eagle"));
+  EXPECT_EQ(MemberOf(models[2], {"fit"}), Json("drafts"));
+  EXPECT_EQ(models[2].Find("problem"), nullptr);
+  EXPECT_EQ(MemberOf(models[3], {"name"}), Json("org/model"));
+  EXPECT_EQ(MemberOf(models[3], {"kind"}), Json("unpacked"));
+  EXPECT_EQ(MemberOf(models[3], {"snapshot"}), Json(hub.kCommit));
+  for (const size_t i : {1, 3}) {
     EXPECT_EQ(MemberOf(models[i], {"fit"}), Json("fits"));
     EXPECT_GT(MemberOf(models[i], {"total_bytes"}).as_int(), 0);
   }
   const Ran text = Nunspark("models" + packed, with);
   EXPECT_NE(text.out.find("org/model  unpacked"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("fits ("), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("it drafts for another model (generate --eagle-drafter)"), std::string::npos) << text.out;
 
   ExpectError(Nunspark("models remove demo </dev/null" + packed, with), {"would remove", "--yes"});
   EXPECT_EQ(Nunspark("models remove demo --yes" + packed, with).code, 0);

@@ -134,6 +134,15 @@ TEST(Web, ABatchGivesEachFileTheAnswerThatGenerateGives) {
   EXPECT_EQ(web.File("f0.txt.out.txt"), Expected("A cat.", 40));
   EXPECT_EQ(web.File("f1.txt.out.txt"), Expected("A dog and a ball.", 40));
   EXPECT_EQ(web.File("f3.txt.out.txt"), Expected("Rain.", 40));
+  const auto output = [&](size_t i) { return web.Ask("GET", "/api/jobs/" + jobs[i] + "/output"); };
+  EXPECT_EQ(output(0).body, Expected("A cat.", 40));
+  EXPECT_EQ(output(0).headers.at("content-type"), "text/plain; charset=utf-8");
+  EXPECT_EQ(output(2).status, 404);
+  EXPECT_NE(output(2).body.find("has written no file"), std::string::npos);
+#ifndef NUNSPARK_SANITIZED
+  const Json memory = MemberOf(web.Ask("GET", "/api/stats").json(), {"engine", "memory"});
+  EXPECT_LE(MemberOf(memory, {"process_peak"}).as_int(), MemberOf(memory, {"total"}).as_int());
+#endif
   EXPECT_EQ(MemberOf(web.Job(jobs[0]), {"metrics", "batch_size"}).as_int(), 3);
   EXPECT_GT(MemberOf(web.Job(jobs[0]), {"metrics", "tok_per_s"}).as_double(), 0);
   EXPECT_NE(MemberOf(web.Job(jobs[2]), {"error"}).as_string().find("PDF"), std::string::npos);
@@ -212,13 +221,14 @@ TEST(Web, PagesOfOtherSitesAreRefused) {
   ExpectError(Nunspark("web --host 0.0.0.0 --port 0"), {"--api-key-file"});
 }
 
+// Checklist item 76: there are no dependencies that could be missing.
 TEST(Web, ThePageLoadsNothingFromElsewhere) {
   const Web web;
   const Reply page = web.Ask("GET", "/");
   ASSERT_EQ(page.status, 200);
   EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
   EXPECT_NE(page.headers.at("content-security-policy").find("default-src 'none'"), std::string::npos);
-  for (const char* name : {"/index.html", "/app.js", "/style.css", "/icon.svg", "/batch.js"}) {
+  for (const char* name : {"/index.html", "/app.js", "/style.css", "/icon.svg", "/batch.js", "/zip.js"}) {
     const Reply file = web.Ask("GET", name);
     EXPECT_EQ(file.status, 200) << name;
     EXPECT_EQ(file.body.find("https://"), std::string::npos) << name;
