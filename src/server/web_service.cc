@@ -267,6 +267,7 @@ void WebService::Pull(const HttpRequest& request, const std::shared_ptr<Exchange
   const Result<Json> body = ParseJson(request.body, "the request");
   if (!body.ok()) return exchange->Send(DetailError(422, body.status().message()));
   if (!options_.hub) return exchange->Send(DetailError(400, "there is no folder for the hub's cache"));
+  if (options_.hub->offline) return exchange->Send(DetailError(400, "HF_HUB_OFFLINE is set: nothing is downloaded"));
   const Result<RepoRef> ref = ParseRepoRef(TextOf(*body, "repo"));
   if (!ref.ok()) return exchange->Send(DetailError(400, ref.status().WithContext("\"repo\"").message()));
   const Status started = task_->Start(

@@ -32,11 +32,14 @@ const std::string& PackedRoot() {
 
 class Web : public Listener {
  public:
-  explicit Web(std::string flags = "") : flags_(std::move(flags)) { Start(); }
+  explicit Web(std::string flags = "", std::string environment = "")
+      : flags_(std::move(flags)), environment_(std::move(environment)) {
+    Start();
+  }
 
   void Start() {
-    Launch("env HF_HUB_CACHE=" + Path("hub") + " " + kBinary + " web --packed-root " + PackedRoot() + " --state-dir " +
-           Path("state") + " --port 0 " + flags_);
+    Launch("env HF_HUB_CACHE=" + Path("hub") + " " + environment_ + " " + kBinary + " web --packed-root " +
+           PackedRoot() + " --state-dir " + Path("state") + " --port 0 " + flags_);
   }
 
   std::string Upload(const std::string& name, const std::string& content) const {
@@ -92,7 +95,7 @@ class Web : public Listener {
   }
 
  private:
-  const std::string flags_;
+  const std::string flags_, environment_;
 };
 
 // What `generate` says to the prompt of such a job.
@@ -283,6 +286,13 @@ TEST(Web, PacksAModelAndSaysHowFarItIs) {
   EXPECT_EQ(MemberOf(state, {"state"}).as_string(), "done");
   EXPECT_EQ(MemberOf(state, {"done"}), MemberOf(state, {"total"}));
   EXPECT_EQ(Nunspark("verify " + out).code, 0);
+}
+
+TEST(Web, DownloadsNothingWhereThatIsForbidden) {
+  const Web web("", "HF_HUB_OFFLINE=1");
+  const Reply reply = web.Post("/api/pull", Json::Object{{"repo", "org/model"}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("HF_HUB_OFFLINE"), std::string::npos) << reply.body;
 }
 
 TEST(Web, CtrlCKeepsWhatRunsForTheNextStart) {
