@@ -201,7 +201,11 @@ function onEvent(event) {
     job.metrics = event.metrics;
     job.tokens_done = event.metrics.tokens;
   }
-  if (kEnded.includes(event.type) && id !== selected) texts.delete(id);
+  if (kEnded.includes(event.type)) {
+    if (id !== selected) texts.delete(id);
+    // For those who hear the page.
+    setText($('jobs-status'), `${event.job.file_name}: ${kStatus[event.job.status]}`);
+  }
   scheduleShow(event.type === 'started' && id === selected);
 }
 

@@ -276,6 +276,7 @@ test('everything can be done with the keyboard alone', async () => {
   await tabTo('run');
   await page.keyboard.press('Enter');
   await ended(page, 'keys.txt', 'Done');
+  await page.getByRole('status').filter({hasText: 'keys.txt: Done'}).waitFor();
   assert.ok(readFileSync(server.path('keys/keys.txt.out.txt'), 'utf8').length > 0);
   await page.checkAndClose();
 });
