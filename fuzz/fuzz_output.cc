@@ -1,6 +1,7 @@
 // What models write, through the parser of every format: the first byte chooses format and start, the second how the
 // rest is cut. However it is cut, the deltas add up to the same; calls come one after the other; arguments that are
-// said to be whole are JSON; text of which no part is markup comes back as it is.
+// said to be whole are JSON; text of which no part is markup comes back as it is. An output that is cut says no more
+// than one that ended there.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,11 +25,12 @@ struct Sum {
   friend bool operator==(const Sum&, const Sum&) = default;
 };
 
-Sum Parse(const OutputFormat& format, const OutputOptions& options, std::string_view text, size_t piece) {
+Sum Parse(const OutputFormat& format, const OutputOptions& options, std::string_view text, size_t piece,
+          OutputEnd end = OutputEnd::kComplete) {
   OutputParser parser(format, options);
   std::vector<OutputDelta> deltas;
   for (size_t at = 0; at < text.size(); at += piece) parser.Push(text.substr(at, piece), deltas);
-  parser.Finish(deltas);
+  parser.Finish(deltas, end);
   Sum sum;
   int open = -1, count = 0;
   std::string arguments;
@@ -91,6 +93,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Sum whole = Parse(format, options, text, text.size() + 1);
   CHECK(Parse(format, options, text, 1) == whole);
   CHECK(Parse(format, options, text, 1 + data[1] % 29) == whole);
+  const Sum cut = Parse(format, options, text, text.size() + 1, OutputEnd::kCut);
+  CHECK(Parse(format, options, text, 1, OutputEnd::kCut) == cut);
+  CHECK(cut.content.size() <= whole.content.size() && cut.reasoning.size() <= whole.reasoning.size());
   if (text.find_first_of("<[{f`\xEF") == std::string_view::npos) {
     const Sum plain = Parse(format, options, text, 5);
     CHECK(plain.calls.empty() && plain.content.size() + plain.reasoning.size() <= text.size());

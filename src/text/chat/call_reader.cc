@@ -50,8 +50,8 @@ class JsonObjectReader : public CallReader {
     return Result::kMore;
   }
 
-  Result Finish() override {
-    if (stream_) return stream_->Finish();
+  Result Finish(OutputEnd end) override {
+    if (stream_) return stream_->Finish(end);
     return emitted_ ? Result::kDone : Result::kReject;
   }
 
@@ -165,8 +165,8 @@ class JsonReader : public CallReader {
     return c == ']' && any_ ? Result::kDone : Result::kReject;
   }
 
-  Result Finish() override {
-    if (object_) return object_->Finish();
+  Result Finish(OutputEnd end) override {
+    if (object_) return object_->Finish(end);
     return any_ ? Result::kDone : Result::kReject;
   }
 
@@ -252,7 +252,7 @@ class HeadReader : public CallReader {
     return result;
   }
 
-  Result Finish() override { return stream_ ? stream_->Finish() : Result::kReject; }
+  Result Finish(OutputEnd end) override { return stream_ ? stream_->Finish(end) : Result::kReject; }
 
  private:
   const CallContext& context_;
@@ -282,7 +282,7 @@ class ChoosingReader : public CallReader {
     return result;
   }
 
-  Result Finish() override { return reader_ ? reader_->Finish() : Result::kReject; }
+  Result Finish(OutputEnd end) override { return reader_ ? reader_->Finish(end) : Result::kReject; }
 
  private:
   std::unique_ptr<CallReader> Choose() const {
@@ -435,8 +435,8 @@ CallReader::Result ArgumentStream::Feed(char c) {
   return Result::kMore;
 }
 
-CallReader::Result ArgumentStream::Finish() {
-  context_.sink.Arguments(held_);
+CallReader::Result ArgumentStream::Finish(OutputEnd end) {
+  if (end == OutputEnd::kComplete) context_.sink.Arguments(held_);
   context_.sink.End(false);
   return Result::kDone;
 }

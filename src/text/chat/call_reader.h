@@ -99,7 +99,7 @@ class CallReader {
   virtual ~CallReader() = default;
   virtual Result Feed(char c) = 0;
   // The end of the output: kDone or kReject.
-  virtual Result Finish() = 0;
+  virtual Result Finish(OutputEnd end) = 0;
   // After kDone: what was read but is not part of the call.
   std::string TakeReplay() { return std::move(replay_); }
 
@@ -112,7 +112,7 @@ class ArgumentStream : public CallReader {
  public:
   explicit ArgumentStream(const CallContext& context) : context_(context) {}
   Result Feed(char c) override;
-  Result Finish() override;
+  Result Finish(OutputEnd end) override;
   bool broken() const { return broken_; }
 
  private:
@@ -146,7 +146,7 @@ class OutputMachine {
     input_ += c;
     Drain();
   }
-  virtual void Finish() = 0;
+  virtual void Finish(OutputEnd end) = 0;
   virtual bool in_reasoning() const = 0;
   // REQUIRES: after Finish.
   virtual bool unfinished_reasoning() const = 0;

@@ -33,10 +33,9 @@ class GemmaReader : public CallReader {
     return result;
   }
 
-  Result Finish() override {
+  Result Finish(OutputEnd end) override {
     if (!context_.sink.call_open()) return Result::kReject;
-    Emit(bare_);
-    Emit(held_);
+    if (end == OutputEnd::kComplete) Emit(bare_ + held_);
     return End(false, "");
   }
 

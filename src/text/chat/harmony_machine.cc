@@ -33,12 +33,16 @@ class HarmonyMachine : public OutputMachine {
     if (start == OutputStart::kContent) EnterBody(State::kContent);
   }
 
-  void Finish() override {
+  void Finish(OutputEnd end) override {
     Drain();
+    // What is held may be the beginning of markup, and then so is the white space before it.
+    const bool in_marker = end == OutputEnd::kCut && !held_.empty();
+    if (in_marker) held_.clear();
     if (state_ == State::kArguments) {
-      stream_->Finish();
+      stream_->Finish(end);
     } else if (state_ == State::kBeforeArguments) {
-      // An output that is cut right after the header: the call's name is known, its arguments are not.
+      if (end == OutputEnd::kCut) return;
+      // An end right after the header: the call's name is known, its arguments are not.
       sink_.Begin(name_);
       sink_.Arguments(held_);
       sink_.End(false);
@@ -48,7 +52,7 @@ class HarmonyMachine : public OutputMachine {
       const std::string rest = std::exchange(held_, {});
       if (state_ == State::kHeader || (state_ == State::kBetween && !rest.empty())) EnterBody(State::kContent);
       for (const char c : rest) Write(text_.Add(c));
-      if (state_ != State::kBetween) Write(text_.TakeSpace());
+      if (state_ != State::kBetween && !in_marker) Write(text_.TakeSpace());
     }
   }
 

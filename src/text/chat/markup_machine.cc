@@ -28,17 +28,22 @@ class MarkupMachine : public OutputMachine {
     if (start == OutputStart::kReasoning) BeginReasoning();
   }
 
-  void Finish() override {
+  void Finish(OutputEnd end) override {
+    const bool cut = end == OutputEnd::kCut;
     while (true) {
       Drain();
       if (reader_) {
-        const CallReader::Result result = reader_->Finish();
+        const CallReader::Result result = reader_->Finish(end);
         NoteEvents();
-        if (result == CallReader::Result::kReject) {
-          Reject();
-        } else {
+        if (result != CallReader::Result::kReject) {
           EndCall();
+        } else if (cut) {
+          return;
+        } else {
+          Reject();
         }
+      } else if (cut && !held_.empty()) {
+        return;
       } else if (!held_.empty()) {
         for (const char c : std::exchange(held_, {})) Write(text_.Add(c));
       } else {

@@ -32,9 +32,9 @@ void OutputParser::Push(std::string_view text, std::vector<OutputDelta>& deltas)
   for (const char c : text) impl_->machine->Step(c);
 }
 
-void OutputParser::Finish(std::vector<OutputDelta>& deltas) {
+void OutputParser::Finish(std::vector<OutputDelta>& deltas, OutputEnd end) {
   impl_->sink.set_deltas(&deltas);
-  impl_->machine->Finish();
+  impl_->machine->Finish(end);
   impl_->finished = true;
 }
 

@@ -39,6 +39,12 @@ struct OutputDelta {
   bool whole = false;   // kCallEnd: the call's arguments add up to one JSON object
 };
 
+// How an output came to its end.
+enum class OutputEnd : uint8_t {
+  kComplete,  // the model ended it
+  kCut,  // something else did, e.g. the number of tokens: what was held back may be markup of which the rest is missing
+};
+
 struct OutputOptions {
   // The request's tools (OpenAI's array or Anthropic's); null or empty, as with tool_choice "none": calls are not
   // looked for, and markup of calls is content like any other text.
@@ -62,8 +68,9 @@ class OutputParser {
   // character only where `text` does.
   void Push(std::string_view text, std::vector<OutputDelta>& deltas);
 
-  // The end of the output: decides what was held back, and ends an open call. No Push may follow.
-  void Finish(std::vector<OutputDelta>& deltas);
+  // The end of the output: decides what was held back, and ends an open call. No Push may follow. Of an output that was
+  // cut, what could have become markup is dropped: the beginning of a marker, and a call that has not begun.
+  void Finish(std::vector<OutputDelta>& deltas, OutputEnd end = OutputEnd::kComplete);
 
   // Now inside reasoning. A constraint on the answer (a forced call, a grammar) begins once this is false.
   bool in_reasoning() const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ascii.h"
 #include "text/chat/tool_syntax.h"
 
 namespace nunspark::text {
@@ -69,6 +70,54 @@ std::string Show(const std::vector<OutputDelta>& deltas) {
   return line;
 }
 
+// What deltas add up to, in parts.
+struct Parts {
+  std::string content, reasoning;
+  std::vector<std::pair<std::string, std::string>> calls;  // name, arguments
+};
+
+Parts PartsOf(const std::vector<OutputDelta>& deltas) {
+  Parts parts;
+  for (const OutputDelta& delta : deltas) {
+    switch (delta.kind) {
+      case OutputDelta::Kind::kContent: parts.content += delta.text; break;
+      case OutputDelta::Kind::kReasoning: parts.reasoning += delta.text; break;
+      case OutputDelta::Kind::kCallBegin: parts.calls.emplace_back(delta.text, ""); break;
+      case OutputDelta::Kind::kCallArguments: parts.calls.back().second += delta.text; break;
+      case OutputDelta::Kind::kCallEnd: break;
+    }
+  }
+  return parts;
+}
+
+// An output that is cut says the beginning of what the whole one says, and no part of a marker. White space at its end
+// is told, which belongs to the markup where there is one.
+void ExpectCutsAreBeginnings(const OutputFormat& format, std::string_view text, const OutputOptions& options) {
+  const auto parse = [&](std::string_view part, OutputEnd end) {
+    OutputParser parser(format, options);
+    std::vector<OutputDelta> deltas;
+    parser.Push(part, deltas);
+    parser.Finish(deltas, end);
+    return PartsOf(deltas);
+  };
+  const auto begins = [](std::string_view whole, std::string_view part) {
+    while (!part.empty() && IsAsciiSpace(part.back()) && !whole.starts_with(part)) part.remove_suffix(1);
+    return whole.starts_with(part);
+  };
+  const Parts whole = parse(text, OutputEnd::kComplete);
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    const Parts part = parse(text.substr(0, cut), OutputEnd::kCut);
+    EXPECT_TRUE(begins(whole.content, part.content)) << text.substr(0, cut) << "\n-> " << part.content;
+    EXPECT_TRUE(begins(whole.reasoning, part.reasoning)) << text.substr(0, cut) << "\n-> " << part.reasoning;
+    ASSERT_LE(part.calls.size(), whole.calls.size()) << text.substr(0, cut);
+    for (size_t i = 0; i < part.calls.size(); ++i) {
+      EXPECT_EQ(part.calls[i].first, whole.calls[i].first) << text.substr(0, cut);
+      EXPECT_TRUE(begins(whole.calls[i].second, part.calls[i].second))
+          << text.substr(0, cut) << "\n-> " << part.calls[i].second;
+    }
+  }
+}
+
 std::string ParsePieces(const OutputFormat& format, const std::vector<std::string_view>& pieces,
                         const OutputOptions& options, bool* unfinished = nullptr) {
   OutputParser parser(format, options);
@@ -82,8 +131,10 @@ std::string ParsePieces(const OutputFormat& format, const std::vector<std::strin
   return Show(deltas);
 }
 
-// The result for the whole text, after checking that every cut into two, and single bytes, give the same.
+// The result for the whole text, after checking that every cut into two, and single bytes, give the same, and that an
+// output which ends at any byte begins like it.
 std::string Parse(const OutputFormat& format, std::string_view text, const OutputOptions& options) {
+  ExpectCutsAreBeginnings(format, text, options);
   const std::string whole = ParsePieces(format, {text}, options);
   std::vector<std::string_view> bytes;
   for (size_t cut = 0; cut < text.size(); ++cut) {

@@ -241,7 +241,10 @@ class PythonReader : public CallReader {
     return Result::kMore;
   }
 
-  Result Finish() override { return Emit(); }
+  Result Finish(OutputEnd end) override {
+    if (end == OutputEnd::kCut) DropPartOfEnd();
+    return Emit();
+  }
 
  private:
   // Of an answer without a marker: [N( with a known N, as early as can be told.
@@ -255,6 +258,14 @@ class PythonReader : public CallReader {
       return context_.tools.Has(name);
     }
     return context_.tools.HasPrefix(name);
+  }
+
+  void DropPartOfEnd() {
+    for (const std::string_view end : ends_) {
+      for (size_t bytes = end.size(); bytes-- > 1;) {
+        if (code_.ends_with(end.substr(0, bytes))) return code_.resize(code_.size() - bytes);
+      }
+    }
   }
 
   bool IsClosing(std::string_view marker) const {

@@ -94,12 +94,13 @@ class TaggedReader : public CallReader {
     return Result::kReject;
   }
 
-  Result Finish() override {
+  Result Finish(OutputEnd end) override {
     if (!context_.sink.call_open()) return Result::kReject;
-    if (state_ == State::kJson) return stream_->Finish();
-    if (state_ == State::kBetween) return Close(true);
-    if (state_ == State::kValue) {
-      // The output was cut inside a value; what there is of it is handed on.
+    if (state_ == State::kJson) return stream_->Finish(end);
+    // Of one that was cut, arguments may be missing: they must not look whole.
+    if (state_ == State::kBetween && end == OutputEnd::kComplete) return Close(true);
+    if (state_ == State::kValue && end == OutputEnd::kComplete) {
+      // An end inside a value: what there is of it is handed on.
       while (!held_.empty()) ValueByte(TakeHeld());
       context_.sink.Arguments(value_);
     }
