@@ -239,6 +239,7 @@ struct Running {
   int64_t index = 0;
   std::string hash;
   Json id;
+  GenerateOptions options;
   std::unique_ptr<ModelFiles::TextStream> stream;  // nullptr: no tokenizer
   std::string text;
 };
@@ -317,8 +318,8 @@ class Batch {
       Fail(index, hash, Json(), line.status());
       return Status();
     }
-    auto run =
-        std::make_shared<Running>(Running{.index = index, .hash = hash, .id = line->id, .stream = {}, .text = {}});
+    auto run = std::make_shared<Running>(Running{
+        .index = index, .hash = hash, .id = line->id, .options = line->options.generate, .stream = {}, .text = {}});
     if (files_.has_tokenizer()) {
       ASSIGN_OR_RETURN(run->stream, files_.NewTextStream(line->options.stops));
     }
@@ -341,8 +342,7 @@ class Batch {
   }
 
   bool Token(Running& run, int32_t token) {
-    const std::vector<int32_t>& ends = files_.stop_ids();
-    if (run.stream == nullptr || std::binary_search(ends.begin(), ends.end(), token)) return true;
+    if (run.stream == nullptr || EndsText(run.options, files_.stop_ids(), token)) return true;
     run.text += run.stream->Push(token);
     return !run.stream->stopped();
   }

@@ -160,12 +160,11 @@ Result<int> Run(const Flags& flags) {
   RETURN_IF_ERROR(output.Open(*files, text.stops));
   Progress progress("prompt", ProgressUnit::kTokens);
   const InterruptsSession interrupts(*session);
-  const std::vector<int32_t>& stop_ids = files->stop_ids();
   Result<GenerateResult> result = session->Generate(
       prompt, options,
       [&](int32_t token) {
         progress.Clear();
-        output.Token(token, !options.ignore_eos && std::binary_search(stop_ids.begin(), stop_ids.end(), token));
+        output.Token(token, EndsText(options, files->stop_ids(), token));
         return !output.failed() && !output.stopped();
       },
       [&](int64_t done, int64_t total) {

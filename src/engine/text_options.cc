@@ -1,5 +1,6 @@
 #include "engine/text_options.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -107,14 +108,15 @@ Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptio
   }
   if (name == "top_k") {
     ASSIGN_OR_RETURN(const int64_t count, IntegerOf(name, value));
-    ASSIGN_OR_RETURN(generate.sampling.top_k, InRange("\"top_k\"", count, 0, kMostTokens));
+    // -1 is off for other servers.
+    ASSIGN_OR_RETURN(generate.sampling.top_k, InRange("\"top_k\"", count == -1 ? 0 : count, 0, kMostTokens));
   } else if (name == "seed") {
     ASSIGN_OR_RETURN(const int64_t seed, IntegerOf(name, value));
     generate.sampling.seed = static_cast<uint64_t>(seed);
   } else if (name == "stop") {
     ASSIGN_OR_RETURN(options.stops, StringsOf(name, value));
     RETURN_IF_ERROR(CheckStops(options.stops));
-  } else if (name == "stop_ids") {
+  } else if (name == "stop_ids" || name == "stop_token_ids") {
     ASSIGN_OR_RETURN(generate.stop_ids, IdsOf(name, value));
   } else if (name == "logit_bias") {
     ASSIGN_OR_RETURN(generate.sampling.logit_bias, BiasesOf(name, value));
@@ -125,6 +127,13 @@ Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptio
     return false;
   }
   return true;
+}
+
+bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token) {
+  const auto is_in = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return is_in(options.stop_ids) || (!options.ignore_eos && is_in(model_ends));
 }
 
 Status CheckStops(const std::vector<std::string>& stops) {

@@ -2,6 +2,8 @@
 #ifndef NUNSPARK_ENGINE_TEXT_OPTIONS_H_
 #define NUNSPARK_ENGINE_TEXT_OPTIONS_H_
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,12 @@ struct TextOptions {
 
 // Takes a member of a JSON object: "temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty",
 // "presence_penalty", "frequency_penalty", "logit_bias", "seed", "max_tokens", "min_tokens", "logprobs", "stop" (a
-// string or a list), "stop_ids", "ignore_eos". False: it is none of these. Errors: kInvalidArgument naming it, what it
-// must be and what it is. Ranges of the numbers are checked where they are used.
+// string or a list), "stop_ids" or "stop_token_ids", "ignore_eos". False: it is none of these. Errors: kInvalidArgument
+// naming it, what it must be and what it is. Ranges of the numbers are checked where they are used.
 Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptions& options);
+
+// Whether `token` ends an output instead of being part of its text. `model_ends`: ModelFiles::stop_ids.
+bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token);
 
 // Errors: kInvalidArgument for too many stop strings, or too long ones.
 Status CheckStops(const std::vector<std::string>& stops);
