@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "base/ascii.h"
 #include "base/read_file.h"
@@ -28,6 +29,14 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
   }
   if (keys.empty()) return InvalidArgumentError(fmt::format("--api-key-file {} holds no key", path));
   return keys;
+}
+
+void RefuseEmptyValues(CLI::App& verb) {
+  for (CLI::Option* const option : verb.get_options()) {
+    if (option->get_expected_max() == 0) continue;
+    option->check(
+        CLI::Validator([](std::string& value) { return value.empty() ? "must not be empty" : ""; }, std::string()));
+  }
 }
 
 }  // namespace nunspark::cli

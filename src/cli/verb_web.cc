@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/server_keys.h"
 #include "hub/environment.h"
+#include "io/file.h"
 #include "server/access.h"
 #include "server/http.h"
 #include "server/web_service.h"
@@ -52,6 +53,10 @@ Result<int> Run(const Flags& flags) {
   if (!server::IsLoopback(flags.host) && keys.empty()) {
     return InvalidArgumentError(
         fmt::format("--host {} lets other machines read and write files here; give --api-key-file", flags.host));
+  }
+  if (!flags.kv_spill_dir.empty()) {
+    // Its engines open it much later.
+    RETURN_IF_ERROR(File::CreateTemporary(flags.kv_spill_dir).status().WithContext("--kv-spill-dir"));
   }
   ASSIGN_OR_RETURN(const std::string state, StateFolder(flags.state));
   std::error_code error;
@@ -108,6 +113,7 @@ void AddWeb(CLI::App& app, Action* action) {
       ->capture_default_str();
   verb->add_option("--kv-spill-dir", flags->kv_spill_dir,
                    "folder of the temporary file for keys and values; else TMPDIR, or /var/tmp");
+  RefuseEmptyValues(*verb);
   verb->footer("Example: nunspark web --packed-root ~/models");
   verb->callback([flags, action] { *action = [flags] { return Run(*flags); }; });
 }

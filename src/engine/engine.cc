@@ -212,7 +212,22 @@ class SessionImpl : public Session {
   Target target_;
 };
 
+// Whether what is written much later can be written.
+Status CheckFolders(const EngineOptions& options) {
+  if (!options.kv_spill_dir.empty()) {
+    RETURN_IF_ERROR(File::CreateTemporary(options.kv_spill_dir).status().WithContext("--kv-spill-dir"));
+  }
+  const std::string& prefixes = options.prefix_file;
+  if (prefixes.empty()) return Status();
+  std::error_code unknown;
+  if (std::filesystem::exists(prefixes, unknown) && !FileExists(prefixes)) {
+    return InvalidArgumentError(fmt::format("--prefix-file: {} is there and is no file", prefixes));
+  }
+  return AtomicFile::Create(prefixes).status().WithContext("--prefix-file");
+}
+
 Status EngineImpl::Start() {
+  RETURN_IF_ERROR(CheckFolders(options_));
   {
     const PlanningLock lock;
     ASSIGN_OR_RETURN(plan_, MakeEnginePlan(files_, options_));
