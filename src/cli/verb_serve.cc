@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ namespace nunspark::cli {
 namespace {
 
 constexpr int64_t kUsualContext = 8192;
-constexpr double kMostClientTimeout = 24 * 3600;
+constexpr double kMostSeconds = 24 * 3600;
 constexpr int64_t kMostUploadBytes = int64_t{1000} * 1000 * 1000 * 1000;
 constexpr int64_t kMostUploadsAtOnce = 4;  // of the largest size
 
@@ -47,11 +48,6 @@ struct Flags {
   std::string data_dir, max_upload = "200MB";
 };
 
-std::string NameOf(std::string name) {
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  return name.substr(name.rfind('/') + 1);
-}
-
 Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
@@ -61,15 +57,22 @@ Result<int> Run(const Flags& flags) {
   if (flags.queue < 1 || flags.queue > (1 << 20)) {
     return InvalidArgumentError(fmt::format("--queue must be from 1 to {}, found {}", 1 << 20, flags.queue));
   }
+  if (flags.no_prefix_cache && !flags.prefix_file.empty()) {
+    return InvalidArgumentError("--prefix-file does not go with --no-prefix-cache");
+  }
   if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
     return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
   }
-  if (!(flags.timeout_s >= 0) || !(flags.drain_s >= 0)) {
-    return InvalidArgumentError("--timeout and --drain must not be negative");
+  for (const auto& [name, seconds] : {std::pair("--timeout", flags.timeout_s),
+                                      {"--drain", flags.drain_s},
+                                      {"--client-timeout", flags.client_timeout_s}}) {
+    if (seconds >= 0 && seconds <= kMostSeconds) continue;
+    return InvalidArgumentError(fmt::format("{} must be from 0 to {} seconds, found {}", name, kMostSeconds, seconds));
   }
-  if (!(flags.client_timeout_s > 0 && flags.client_timeout_s <= kMostClientTimeout)) {
-    return InvalidArgumentError(fmt::format("--client-timeout must be above 0 and at most {}, found {}",
-                                            kMostClientTimeout, flags.client_timeout_s));
+  if (flags.client_timeout_s == 0) return InvalidArgumentError("--client-timeout must be above 0");
+  if (std::any_of(flags.cors_origin.begin(), flags.cors_origin.end(), [](char c) { return c <= ' ' || c > '~'; })) {
+    return InvalidArgumentError(fmt::format(
+        "--cors-origin must be '*' or one origin such as https://example.org, found '{}'", flags.cors_origin));
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadKeys(flags.api_key_file));
   const Result<int64_t> max_upload_bytes = ParseSize(flags.max_upload);
@@ -77,6 +80,8 @@ Result<int> Run(const Flags& flags) {
   if (*max_upload_bytes < 1 || *max_upload_bytes > kMostUploadBytes) {
     return InvalidArgumentError(fmt::format("--max-upload must be from 1 B to 1 TB, found {}", flags.max_upload));
   }
+  // The address is tried before the model is read, which may take long.
+  RETURN_IF_ERROR(server::HttpServer::Listen({.host = flags.host, .port = flags.port}, {}).status());
   std::optional<server::DataFolder> data;
   std::unique_ptr<server::Batches> batches;
   if (!flags.data_dir.empty()) {
@@ -211,11 +216,12 @@ void AddServe(CLI::App& app, Action* action) {
   AddDrafterFlags(*verb, flags->drafter);
   AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);
+  RefuseEmptyValues(*verb);
   verb->footer("Example: nunspark serve ./Qwen3-30B-A3B-4bit --memory 8GB --parallel 4");
   verb->callback([flags, action] {
     *action = [flags]() -> Result<int> {
       // Named as it was asked for, wherever it lies.
-      if (flags->model_name.empty()) flags->model_name = NameOf(flags->model);
+      if (flags->model_name.empty()) flags->model_name = server::ModelNameOf(flags->model);
       RETURN_IF_ERROR(ResolveModelIn(flags->model));
       return Run(*flags);
     };

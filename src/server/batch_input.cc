@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "server/request.h"
+
 namespace nunspark::server {
 namespace {
 
@@ -69,7 +71,7 @@ bool ParseBatchLine(std::string_view text, std::string_view endpoint, BatchLineR
   const auto wrong = [&](const char* name, const std::string& wanted) {
     return fail("invalid_value", fmt::format("'{}' must be {}.", name, wanted), name);
   };
-  Result<Json> json = ParseJson(text, "the line");
+  Result<Json> json = ParseBody(text);
   if (!json.ok() || !json->is_object()) {
     return fail("invalid_json_line",
                 json.ok() ? "This line is not a JSON object."

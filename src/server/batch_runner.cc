@@ -172,6 +172,7 @@ BatchCounts BatchRunner::counts() const {
 // ---- the feeder
 
 void BatchRunner::Feed() {
+  std::string told;
   bool stopping = false;
   while (!stopping || !running_.empty()) {
     {
@@ -198,9 +199,10 @@ void BatchRunner::Feed() {
       status = started.status();
     }
     lines_running_.store(std::ssize(running_), std::memory_order_relaxed);
-    if (status.ok()) continue;
-    Log(fmt::format("{}; trying again in {} s", status.message(), kPause.count()));
-    pause_until_ = Clock::now() + kPause;
+    // A full disk stays full for a while: said once.
+    if (!status.ok() && status.message() != told) Log(fmt::format("{}; trying again", status.message()));
+    told = status.message();
+    if (!status.ok()) pause_until_ = Clock::now() + kPause;
   }
   if (const Status status = Record(); !status.ok()) Log(status.message());
 }
@@ -382,8 +384,7 @@ void BatchRunner::Keep() {
       inbox_->keeper_woken = false;
     }
     const Status status = KeepOnce();
-    // A full disk stays full for a while: said once.
-    if (status.message() != told && !status.ok()) Log(fmt::format("{}; trying again", status.message()));
+    if (!status.ok() && status.message() != told) Log(fmt::format("{}; trying again", status.message()));
     told = status.message();
   }
 }

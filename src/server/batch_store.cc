@@ -1,10 +1,5 @@
 #include "server/batch_store.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,7 +18,7 @@ CREATE TABLE files (
   expires_at INTEGER,
   filename TEXT NOT NULL,
   purpose TEXT NOT NULL
-);
+) STRICT;
 CREATE TABLE batches (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -49,7 +44,7 @@ CREATE TABLE batches (
   errors TEXT NOT NULL DEFAULT '',
   metadata TEXT NOT NULL DEFAULT '',
   output_expires_after INTEGER
-);
+) STRICT;
 CREATE INDEX batches_status ON batches (status);
 CREATE TABLE lines (
   batch INTEGER NOT NULL,
@@ -58,7 +53,7 @@ CREATE TABLE lines (
   offset INTEGER NOT NULL,
   bytes INTEGER NOT NULL,
   PRIMARY KEY (batch, line)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX lines_custom_id ON lines (batch, custom_id);
 CREATE TABLE answers (
   batch INTEGER NOT NULL,
@@ -66,7 +61,7 @@ CREATE TABLE answers (
   failed INTEGER NOT NULL,
   text TEXT NOT NULL,
   UNIQUE (batch, line)
-);
+) STRICT;
 )sql"};
 
 constexpr std::string_view kStatusNames[] = {"validating", "in_progress", "finalizing", "cancelling",
@@ -82,11 +77,11 @@ constexpr std::string_view kOpen = "('validating', 'in_progress', 'finalizing', 
 // Rows that one transaction deletes, so that other writers get their turn.
 constexpr int64_t kDeletedAtOnce = 200;
 
-BatchStatus StatusNamed(std::string_view name) {
+Result<BatchStatus> StatusNamed(std::string_view name) {
   for (size_t i = 0; i < std::size(kStatusNames); ++i) {
     if (kStatusNames[i] == name) return static_cast<BatchStatus>(i);
   }
-  return BatchStatus::kFailed;  // no version has written another name
+  return DataLossError(fmt::format("a batch has status '{}', which is not known", name));
 }
 
 std::optional<int64_t> OptionalInt64(const Statement& row, int column) {
@@ -106,15 +101,17 @@ FileRecord FileOf(const Statement& row) {
           .purpose = std::string(row.Text(5))};
 }
 
-BatchRecord BatchOf(const Statement& row) {
+Result<BatchRecord> BatchOf(const Statement& row) {
   BatchRecord batch;
   batch.number = row.Int64(0);
   batch.id = row.Text(1);
   batch.endpoint = row.Text(2);
   batch.input_file_id = row.Text(3);
   batch.completion_window = row.Text(4);
-  batch.status = StatusNamed(row.Text(5));
-  if (!row.IsNull(6)) batch.ending = StatusNamed(row.Text(6));
+  ASSIGN_OR_RETURN(batch.status, StatusNamed(row.Text(5)));
+  if (!row.IsNull(6)) {
+    ASSIGN_OR_RETURN(batch.ending, StatusNamed(row.Text(6)));
+  }
   batch.output_file_id = OptionalText(row, 7);
   batch.error_file_id = OptionalText(row, 8);
   batch.created_at = row.Int64(9);
@@ -135,26 +132,6 @@ BatchRecord BatchOf(const Statement& row) {
   return batch;
 }
 
-template <typename Record>
-Result<std::vector<Record>> RowsOf(Result<Statement> query, Record (*record_of)(const Statement&)) {
-  RETURN_IF_ERROR(query.status());
-  std::vector<Record> records;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool more, query->Step());
-    if (!more) return records;
-    records.push_back(record_of(*query));
-  }
-}
-
-template <typename Record>
-Result<std::optional<Record>> RowOf(Result<Statement> query, Record (*record_of)(const Statement&)) {
-  ASSIGN_OR_RETURN(std::vector<Record> records, RowsOf(std::move(query), record_of));
-  if (records.empty()) return std::optional<Record>();
-  return std::optional<Record>(std::move(records.front()));
-}
-
-std::string IdOf(const Statement& row) { return std::string(row.Text(0)); }
-
 // The column of the time when a batch came to a status.
 std::string_view TimeColumn(BatchStatus status) {
   switch (status) {
@@ -170,34 +147,21 @@ std::string_view TimeColumn(BatchStatus status) {
   return "";
 }
 
-Status RemoveFile(const std::string& path) {
-  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return Status();
-  return ErrnoStatus(errno, "removing", path);
-}
-
 }  // namespace
 
 std::string_view BatchStatusName(BatchStatus status) { return kStatusNames[static_cast<size_t>(status)]; }
 
 Result<BatchStore> BatchStore::Open(const DataFolder& folder) {
   std::string files = folder.Path("files");
-  if (::mkdir(files.c_str(), 0700) == 0) {
-    RETURN_IF_ERROR(SyncFolder(folder.path()));
-  } else if (errno != EEXIST) {
-    return ErrnoStatus(errno, "creating", files);
-  }
+  RETURN_IF_ERROR(MakeOwnFolder(files));
   ASSIGN_OR_RETURN(Database database, Database::Open(folder.Path("batches.db"), kSchema));
   return BatchStore(std::move(database), std::move(files));
 }
 
 Status BatchStore::Recover() {
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids, RowsOf(database_.Query("SELECT id FROM files"), IdOf));
-  const std::set<std::string> known(ids.begin(), ids.end());
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFolder(files_folder_));
-  for (const std::string& name : names) {
-    if (!known.contains(name)) RETURN_IF_ERROR(RemoveFile(PathOf(name)));
-  }
-  return Status();
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                   RowsOf<std::string>(database_.Query("SELECT id FROM files"), FirstText));
+  return RemoveAllBut(ids, files_folder_);
 }
 
 Result<int64_t> BatchStore::Number(Result<Statement> query) {
@@ -230,13 +194,14 @@ Status BatchStore::AddFile(const FileRecord& file) {
 }
 
 Result<std::optional<FileRecord>> BatchStore::FindFile(std::string_view id) {
-  return RowOf(database_.Query(fmt::format("SELECT {} FROM files WHERE id = ?1", kFileColumns), id), FileOf);
+  return RowOf<FileRecord>(database_.Query(fmt::format("SELECT {} FROM files WHERE id = ?1", kFileColumns), id),
+                           FileOf);
 }
 
 Result<File> BatchStore::OpenFile(const std::string& id) const { return File::OpenRead(PathOf(id)); }
 
 Result<std::vector<FileRecord>> BatchStore::ListFiles(const FileList& list) {
-  return RowsOf(
+  return RowsOf<FileRecord>(
       database_.Query(
           fmt::format("SELECT {} FROM files WHERE (?1 = '' OR purpose = ?1) AND (?2 = '' OR number {} (SELECT number "
                       "FROM files WHERE id = ?2)) ORDER BY number {} LIMIT ?3",
@@ -262,7 +227,7 @@ Result<BatchStore::Deletion> BatchStore::DeleteFile(const std::string& id) {
 }
 
 Result<std::vector<std::string>> BatchStore::FilesExpiredBy(int64_t time) {
-  return RowsOf(database_.Query("SELECT id FROM files WHERE expires_at <= ?1", time), IdOf);
+  return RowsOf<std::string>(database_.Query("SELECT id FROM files WHERE expires_at <= ?1", time), FirstText);
 }
 
 // ---- batches
@@ -289,19 +254,21 @@ Status BatchStore::AddBatch(BatchRecord& batch) {
 }
 
 Result<std::optional<BatchRecord>> BatchStore::FindBatch(std::string_view id) {
-  return RowOf(database_.Query(fmt::format("SELECT {} FROM batches WHERE id = ?1", kBatchColumns), id), BatchOf);
+  return RowOf<BatchRecord>(database_.Query(fmt::format("SELECT {} FROM batches WHERE id = ?1", kBatchColumns), id),
+                            BatchOf);
 }
 
 Result<std::vector<BatchRecord>> BatchStore::ListBatches(std::string_view after, int64_t limit) {
-  return RowsOf(database_.Query(fmt::format("SELECT {} FROM batches WHERE ?1 = '' OR number < (SELECT number FROM "
-                                            "batches WHERE id = ?1) ORDER BY number DESC LIMIT ?2",
-                                            kBatchColumns),
-                                after, limit),
-                BatchOf);
+  return RowsOf<BatchRecord>(
+      database_.Query(fmt::format("SELECT {} FROM batches WHERE ?1 = '' OR number < (SELECT number FROM "
+                                  "batches WHERE id = ?1) ORDER BY number DESC LIMIT ?2",
+                                  kBatchColumns),
+                      after, limit),
+      BatchOf);
 }
 
 Result<std::vector<BatchRecord>> BatchStore::OpenBatches() {
-  return RowsOf(
+  return RowsOf<BatchRecord>(
       database_.Query(fmt::format("SELECT {} FROM batches WHERE status IN {} ORDER BY number", kBatchColumns, kOpen)),
       BatchOf);
 }

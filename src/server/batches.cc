@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "server/answers.h"
 #include "server/multipart.h"
+#include "server/request.h"
 #include "server/upload.h"
 
 namespace nunspark::server {
@@ -258,20 +259,14 @@ class BatchesImpl : public Batches {
     }
   }
 
-  std::string PrometheusText(const std::string& model) const override {
+  void AddTo(PrometheusText& text) const override {
     const BatchCounts counts = runner_ != nullptr ? runner_->counts() : BatchCounts{};
-    std::string text;
-    const auto line = [&](std::string_view type, std::string_view name, std::string_view help, int64_t value) {
-      text += fmt::format("# HELP nunspark_{0} {1}\n# TYPE nunspark_{0} {2}\nnunspark_{0}{{model=\"{3}\"}} {4}\n", name,
-                          help, type, model, value);
-    };
-    line("gauge", "batches_open", "Batches that have not ended.", counts.open);
-    line("gauge", "batch_lines_running", "Lines of batches on their way.", counts.lines_running);
-    line("counter", "batch_lines_completed_total", "Lines that were answered.", counts.lines_completed);
-    line("counter", "batch_lines_failed_total", "Lines that were answered with an error.", counts.lines_failed);
-    line("counter", "batch_lines_withdrawn_total", "Lines taken back because other requests came, to be run later.",
-         counts.lines_withdrawn);
-    return text;
+    text.Gauge("batches_open", "Batches that have not ended.", counts.open);
+    text.Gauge("batch_lines_running", "Lines of batches on their way.", counts.lines_running);
+    text.Counter("batch_lines_completed_total", "Lines that were answered.", counts.lines_completed);
+    text.Counter("batch_lines_failed_total", "Lines that were answered with an error.", counts.lines_failed);
+    text.Counter("batch_lines_withdrawn_total", "Lines taken back because other requests came, to be run later.",
+                 counts.lines_withdrawn);
   }
 
  private:
@@ -390,19 +385,19 @@ class BatchesImpl : public Batches {
     if (!batch.ok()) return OpenAiError(400, batch.status().message());
     const Status status = store_.AddBatch(*batch);
     if (status.code() == StatusCode::kNotFound) return OpenAiError(400, "\"input_file_id\": " + status.message());
-    if (!status.ok()) return OpenAiError(HttpStatusOf(status), status.message());
+    if (!status.ok()) return ErrorOf(status);
     if (runner_ != nullptr) runner_->Wake();
     return Ok(JsonOf(*batch));
   }
 
   static Result<BatchRecord> ParseBatch(const std::string& body) {
-    ASSIGN_OR_RETURN(const Json json, ParseJson(body, "the request's body"));
+    ASSIGN_OR_RETURN(const Json json, ParseBody(body));
     if (!json.is_object()) return InvalidArgumentError("the request's body must be a JSON object");
     const auto text_of = [&json](const char* name) -> Result<std::string> {
       const Json* const value = json.Find(name);
       if (value != nullptr && value->is_string()) return value->as_string();
-      return InvalidArgumentError(value == nullptr ? fmt::format("\"{}\" is missing", name)
-                                                   : fmt::format("\"{}\" must be a string", name));
+      if (value == nullptr) return InvalidArgumentError(fmt::format("\"{}\" is missing", name));
+      return WrongField(name, "a string", *value);
     };
     BatchRecord batch;
     batch.id = "batch_" + NewId(32);

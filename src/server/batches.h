@@ -10,6 +10,7 @@
 #include "server/batch_runner.h"
 #include "server/data_folder.h"
 #include "server/http.h"
+#include "server/prometheus.h"
 
 namespace nunspark::server {
 
@@ -31,7 +32,7 @@ class Batches {
   // No request is looked at any more. Before the HTTP server ends.
   virtual void Close() = 0;
 
-  virtual std::string PrometheusText(const std::string& model) const = 0;
+  virtual void AddTo(PrometheusText& text) const = 0;
 
   static bool Routes(const std::string& path);
   // By its head: a request whose body is a form with a file.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,11 +24,28 @@ std::string HolderOf(const std::string& path) {
 
 }  // namespace
 
+Status MakeOwnFolder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0) return SyncFolder(JoinPath(path, ".."));
+  if (errno != EEXIST) return ErrnoStatus(errno, "creating", path);
+  return FolderExists(path) ? Status() : InvalidArgumentError(fmt::format("{} is a file, expected a folder", path));
+}
+
+Status RemoveFile(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return Status();
+  return ErrnoStatus(errno, "removing", path);
+}
+
+Status RemoveAllBut(const std::vector<std::string>& names, const std::string& folder) {
+  const std::set<std::string> known(names.begin(), names.end());
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, ListFolder(folder));
+  for (const std::string& name : all) {
+    if (!known.contains(name)) RETURN_IF_ERROR(RemoveFile(JoinPath(folder, name)));
+  }
+  return Status();
+}
+
 Result<DataFolder> DataFolder::Open(const std::string& path) {
-  const bool made = ::mkdir(path.c_str(), 0700) == 0;
-  if (!made && errno != EEXIST) return ErrnoStatus(errno, "creating", path);
-  if (!FolderExists(path)) return InvalidArgumentError(fmt::format("{} is a file, expected a folder", path));
-  if (made) RETURN_IF_ERROR(SyncFolder(JoinPath(path, "..")));
+  RETURN_IF_ERROR(MakeOwnFolder(path));
   DataFolder folder;
   folder.path_ = path;
   const std::string lock = folder.Path(kLockName);

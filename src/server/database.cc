@@ -115,10 +115,6 @@ Status Statement::BindInt64(int index, int64_t value) {
   return StatusOf(sqlite3_db_handle(statement_.get()), sqlite3_bind_int64(statement_.get(), index, value));
 }
 
-Status Statement::BindDouble(int index, double value) {
-  return StatusOf(sqlite3_db_handle(statement_.get()), sqlite3_bind_double(statement_.get(), index, value));
-}
-
 Status Statement::BindText(int index, std::string_view value) {
   // An empty view may have no address, which SQLite would take for NULL.
   const char* const text = value.data() != nullptr ? value.data() : "";
@@ -147,7 +143,8 @@ Status Statement::Finish() {
 
 bool Statement::IsNull(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
 int64_t Statement::Int64(int column) const { return sqlite3_column_int64(statement_.get(), column); }
-double Statement::Double(int column) const { return sqlite3_column_double(statement_.get(), column); }
+
+std::string Statement::path() const { return PathOf(sqlite3_db_handle(statement_.get())); }
 
 std::string_view Statement::Text(int column) const {
   const unsigned char* const text = sqlite3_column_text(statement_.get(), column);

@@ -2,9 +2,8 @@
 //
 //   ASSIGN_OR_RETURN(Database database, Database::Open(path, kSchema));
 //   RETURN_IF_ERROR(database.Run("INSERT INTO files (id, bytes) VALUES (?1, ?2)", id, bytes));
-//   ASSIGN_OR_RETURN(Statement rows, database.Query("SELECT id FROM files WHERE bytes > ?1", 100));
-//   ASSIGN_OR_RETURN(bool more, rows.Step());
-//   for (; more; ...) rows.Text(0);
+//   RowsOf<std::string>(database.Query("SELECT id FROM files WHERE bytes > ?1", 100),
+//                       FirstText);
 //
 // What Commit (or Run outside a transaction) has returned ok for survives a power cut: the journal is a write-ahead log
 // that is synced at each commit. A Database and its statements are of one thread at a time; statements must not outlive
@@ -20,6 +19,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "nunspark/status.h"
 
@@ -31,7 +32,7 @@ namespace nunspark::server {
 // A prepared statement: bind, step through its rows, bind again. Move-only.
 class Statement {
  public:
-  // Values of ?1, ?2, ..: integers, floating-point numbers, text (copied), std::nullopt, std::optional of these.
+  // Values of ?1, ?2, ..: integers, text (copied), std::nullopt, std::optional of these.
   // Starts from the first row again. REQUIRES: as many values as the statement has parameters.
   template <typename... Values>
   Status Bind(const Values&... values) {
@@ -51,8 +52,9 @@ class Statement {
   // Of the current row; columns count from 0. NULL reads as 0 and empty. Text is valid until the next Step or Bind.
   bool IsNull(int column) const;
   int64_t Int64(int column) const;
-  double Double(int column) const;
   std::string_view Text(int column) const;
+
+  std::string path() const;  // of the database
 
  private:
   friend class Database;
@@ -63,7 +65,6 @@ class Statement {
 
   void Reset(size_t value_count);
   Status BindInt64(int index, int64_t value);
-  Status BindDouble(int index, double value);
   Status BindText(int index, std::string_view value);
   Status BindNull(int index);
 
@@ -73,8 +74,6 @@ class Statement {
       return BindNull(index);
     } else if constexpr (std::is_integral_v<T>) {
       return BindInt64(index, static_cast<int64_t>(value));
-    } else if constexpr (std::is_floating_point_v<T>) {
-      return BindDouble(index, static_cast<double>(value));
     } else {
       return BindText(index, std::string_view(value));
     }
@@ -125,6 +124,30 @@ class Database {
 
   std::unique_ptr<sqlite3, Close> database_;
 };
+
+inline std::string FirstText(const Statement& row) { return std::string(row.Text(0)); }
+
+// Every row of a query as `record_of` reads it: Record or Result<Record> of a const Statement&.
+template <typename Record, typename RecordOf>
+Result<std::vector<Record>> RowsOf(Result<Statement> query, const RecordOf& record_of) {
+  RETURN_IF_ERROR(query.status());
+  std::vector<Record> records;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, query->Step());
+    if (!more) return records;
+    Result<Record> record = record_of(*query);
+    if (!record.ok()) return record.status().WithContext(query->path());
+    records.push_back(std::move(record).value());
+  }
+}
+
+// The first row; nullopt: there is none.
+template <typename Record, typename RecordOf>
+Result<std::optional<Record>> RowOf(Result<Statement> query, const RecordOf& record_of) {
+  ASSIGN_OR_RETURN(std::vector<Record> records, RowsOf<Record>(std::move(query), record_of));
+  if (records.empty()) return std::optional<Record>();
+  return std::optional<Record>(std::move(records.front()));
+}
 
 // All of what is run between Begin and Commit, or nothing. Without Commit the destructor takes it back. Move-only; they
 // do not nest.

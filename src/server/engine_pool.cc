@@ -21,12 +21,6 @@ namespace {
 constexpr int64_t kUsualContext = 8192;
 constexpr size_t kMostWaiting = 256;
 
-std::string NameOf(const std::string& path) {
-  std::string name = path;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  return name.substr(name.rfind('/') + 1);
-}
-
 }  // namespace
 
 class EnginePool::Model : public TextModel {
@@ -84,7 +78,7 @@ class EnginePool::Open {
     ASSIGN_OR_RETURN(open->engine_, Engine::Start(open->model_->files(), options));
     ASSIGN_OR_RETURN(open->scheduler_, open->engine_->NewScheduler({}));
     open->service_ = std::make_unique<Service>(open->model_->files(), *open->scheduler_,
-                                               ServiceOptions{.model_name = NameOf(settings.model),
+                                               ServiceOptions{.model_name = ModelNameOf(settings.model),
                                                               .aliases = {settings.model},
                                                               .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
                                                               .context = room.context,
@@ -122,10 +116,9 @@ class EnginePool::Counted : public Exchange {
   Counted(EnginePool& pool, std::shared_ptr<Exchange> exchange) : pool_(pool), exchange_(std::move(exchange)) {}
   ~Counted() override {
     exchange_.reset();
-    {
-      const std::lock_guard lock(pool_.mutex_);
-      --pool_.chats_;
-    }
+    // Told under the lock: who waits for the last one may end the pool right after.
+    const std::lock_guard lock(pool_.mutex_);
+    --pool_.chats_;
     pool_.changed_.notify_all();
   }
   void Send(HttpResponse response) override { exchange_->Send(std::move(response)); }
@@ -290,7 +283,7 @@ Json EngineStatsJson(const std::string& model, int64_t weight_bytes, const PlanS
   const EngineStats engine = scheduler.engine_stats();
   const CacheStats& cache = engine.cache;
   return Json::Object{{"model", model},
-                      {"name", NameOf(model)},
+                      {"name", ModelNameOf(model)},
                       {"running", counts.running},
                       {"waiting", counts.waiting},
                       {"tokens", counts.tokens},

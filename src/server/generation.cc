@@ -20,19 +20,6 @@ void GenerationMetrics::Histogram::Add(double value) {
   while (at < std::size(kBounds) && value > kBounds[at]) ++at;
   ++counts[at];
   sum += value;
-  ++count;
-}
-
-std::string GenerationMetrics::Histogram::Text(std::string_view name, std::string_view help,
-                                               const std::string& model) const {
-  std::string text = fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
-  int64_t below = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    below += counts[i];
-    const std::string bound = i < std::size(kBounds) ? fmt::format("{}", kBounds[i]) : "+Inf";
-    text += fmt::format("{}_bucket{{model=\"{}\",le=\"{}\"}} {}\n", name, model, bound, below);
-  }
-  return text + fmt::format("{0}_sum{{model=\"{1}\"}} {2}\n{0}_count{{model=\"{1}\"}} {3}\n", name, model, sum, count);
 }
 
 void GenerationMetrics::Ended(const Status& status, const Usage& usage, double first_token_s, double token_s) {
@@ -47,27 +34,30 @@ void GenerationMetrics::Ended(const Status& status, const Usage& usage, double f
   prompt_tokens_ += usage.prompt_tokens;
   cached_tokens_ += usage.cached_tokens;
   completion_tokens_ += usage.completion_tokens;
+  drafted_tokens_ += usage.drafts.proposed;
+  accepted_tokens_ += usage.drafts.accepted;
+  off_path_tokens_ += usage.drafts.off_path;
   if (first_token_s > 0) first_token_.Add(first_token_s);
   if (token_s > 0) per_token_.Add(token_s);
 }
 
-std::string GenerationMetrics::PrometheusText(const std::string& model) const {
+void GenerationMetrics::AddTo(PrometheusText& text) const {
   const std::lock_guard lock(mutex_);
-  std::string text;
-  const auto counter = [&](std::string_view name, std::string_view help, int64_t value) {
-    text += fmt::format("# HELP nunspark_{0} {1}\n# TYPE nunspark_{0} counter\nnunspark_{0}{{model=\"{2}\"}} {3}\n",
-                        name, help, model, value);
-  };
-  counter("requests_started_total", "Requests that were taken.", started_.load(std::memory_order_relaxed));
-  counter("requests_succeeded_total", "Requests that were answered.", succeeded_);
-  counter("requests_failed_total", "Requests that failed while they ran.", failed_);
-  counter("requests_cancelled_total", "Requests whose client left, or that were stopped.", cancelled_);
-  counter("prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
-  counter("prompt_tokens_cached_total", "Tokens of prompts that did not have to be computed.", cached_tokens_);
-  counter("completion_tokens_total", "Tokens generated.", completion_tokens_);
-  text += first_token_.Text("nunspark_first_token_seconds", "From a request to its first token.", model);
-  text += per_token_.Text("nunspark_token_seconds", "Mean time of a token after the first, by request.", model);
-  return text;
+  text.Counter("requests_started_total", "Requests that were taken.", started_.load(std::memory_order_relaxed));
+  text.Counter("requests_succeeded_total", "Requests that were answered.", succeeded_);
+  text.Counter("requests_failed_total", "Requests that failed while they ran.", failed_);
+  text.Counter("requests_cancelled_total", "Requests whose client left, or that were stopped.", cancelled_);
+  text.Counter("prompt_tokens_total", "Tokens of prompts.", prompt_tokens_);
+  text.Counter("prompt_tokens_cached_total", "Tokens of prompts that did not have to be computed.", cached_tokens_);
+  text.Counter("completion_tokens_total", "Tokens generated.", completion_tokens_);
+  text.Counter("drafted_tokens_total", "Drafted tokens that were checked.", drafted_tokens_);
+  text.Counter("drafted_tokens_accepted_total", "Of them, accepted.", accepted_tokens_);
+  text.Counter("drafted_tokens_off_path_total", "Of the accepted, not what the model would have picked.",
+               off_path_tokens_);
+  text.Histogram("first_token_seconds", "From a request to its first token.", Histogram::kBounds, first_token_.counts,
+                 first_token_.sum);
+  text.Histogram("token_seconds", "Mean time of a token after the first, by request.", Histogram::kBounds,
+                 per_token_.counts, per_token_.sum);
 }
 
 Result<std::shared_ptr<Generation>> Generation::Start(const GenerationTarget& target, const TextRequest& request,
@@ -163,8 +153,7 @@ bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
     SubmitRest();
   }
   last_token_ = now;
-  const std::vector<int32_t>& ends = target_.files.stop_ids();
-  if (!std::binary_search(ends.begin(), ends.end(), token.token)) {
+  if (!EndsText(options_.generate, target_.files.stop_ids(), token.token)) {
     if (options_.generate.logprobs >= 0) {
       answer.probabilities.push_back({.token = token, .best = {token.best.begin(), token.best.end()}});
     }
@@ -211,8 +200,12 @@ void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
     usage_.prompt_tokens = std::max(usage_.prompt_tokens, result->prompt_tokens);
     usage_.cached_tokens = std::max(usage_.cached_tokens, result->cached_tokens);
     usage_.completion_tokens += std::ssize(result->ids);
+    usage_.drafts.proposed += result->drafts.proposed;
+    usage_.drafts.accepted += result->drafts.accepted;
+    usage_.drafts.off_path += result->drafts.off_path;
     answer.parser.Push(answer.decoder.Finish(), deltas_);
-    answer.parser.Finish(deltas_);
+    answer.parser.Finish(
+        deltas_, result->finish_reason == FinishReason::kStop ? text::OutputEnd::kComplete : text::OutputEnd::kCut);
     EndAtStops(answer);
     if (std::string last = answer.stops.Finish(); !last.empty()) {
       deltas_.push_back({.kind = text::OutputDelta::Kind::kContent, .text = std::move(last), .id = {}});

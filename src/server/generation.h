@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nunspark/engine.h"
+#include "server/prometheus.h"
 #include "server/request.h"
 #include "text/chat/output_format.h"
 #include "text/chat/output_parser.h"
@@ -23,6 +24,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // of all answers, EOS counted
   int64_t cached_tokens = 0;      // of the prompt
+  DraftStats drafts{};            // of all answers: what was proposed and accepted
 };
 
 struct TokenProbability {
@@ -56,23 +58,22 @@ class GenerationMetrics {
   void Started() { started_.fetch_add(1, std::memory_order_relaxed); }
   void Ended(const Status& status, const Usage& usage, double first_token_s, double token_s);
 
-  std::string PrometheusText(const std::string& model) const;
+  void AddTo(PrometheusText& text) const;
 
  private:
   struct Histogram {
     static constexpr double kBounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
-    std::vector<int64_t> counts = std::vector<int64_t>(std::size(kBounds) + 1);
+    int64_t counts[std::size(kBounds) + 1] = {};
     double sum = 0;
-    int64_t count = 0;
 
     void Add(double value);
-    std::string Text(std::string_view name, std::string_view help, const std::string& model) const;
   };
 
   std::atomic<int64_t> started_{0};
   mutable std::mutex mutex_;
   int64_t succeeded_ = 0, failed_ = 0, cancelled_ = 0;
   int64_t prompt_tokens_ = 0, cached_tokens_ = 0, completion_tokens_ = 0;
+  int64_t drafted_tokens_ = 0, accepted_tokens_ = 0, off_path_tokens_ = 0;
   Histogram first_token_, per_token_;
 };
 

@@ -1,13 +1,13 @@
 #include "server/job.h"
 
 #include <array>
-#include <cmath>
-#include <functional>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "base/ascii.h"
 #include "base/size.h"
+#include "server/request.h"
 
 namespace nunspark::server {
 namespace {
@@ -17,58 +17,103 @@ constexpr std::array<std::string_view, 5> kStatusNames = {"queued", "running", "
 constexpr int64_t kMostTokens = 1 << 28;
 constexpr size_t kMostFiles = 10'000;
 
-Status NotOne(std::string_view name, std::string_view wanted, const Json& found) {
-  std::string text = WriteJson(found);
-  if (text.size() > 60) text = text.substr(0, 60) + "...";
-  return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", name, wanted, text));
+template <auto member>
+bool TakeText(const Json& value, JobRequest& request) {
+  if (value.is_string()) request.*member = value.as_string();
+  return value.is_string();
 }
 
-// Reads members of an object; the first that does not fit is the error.
-class Fields {
- public:
-  explicit Fields(const Json& object) : object_(object) {}
+template <auto member>
+bool TakeBool(const Json& value, JobRequest& request) {
+  if (value.is_bool()) request.*member = value.as_bool();
+  return value.is_bool();
+}
 
-  void Text(std::string_view name, std::string& out) {
-    Take(name, "a string", [&](const Json& value) {
-      if (value.is_string()) out = value.as_string();
-      return value.is_string();
-    });
-  }
-  void Bool(std::string_view name, bool& out) {
-    Take(name, "true or false", [&](const Json& value) {
-      if (value.is_bool()) out = value.as_bool();
-      return value.is_bool();
-    });
-  }
-  void Int(std::string_view name, int64_t least, int64_t most, int64_t& out) {
-    Take(name, fmt::format("an integer from {} to {}", least, most), [&](const Json& value) {
-      if (!value.is_int() || value.as_int() < least || value.as_int() > most) return false;
-      out = value.as_int();
-      return true;
-    });
-  }
-  void Int(std::string_view name, int64_t least, int64_t most, std::optional<int64_t>& out) {
-    int64_t value = least - 1;
-    Int(name, least, most, value);
-    if (value >= least) out = value;
-  }
-  // Null counts as absent.
-  void Take(std::string_view name, std::string_view wanted, const std::function<bool(const Json&)>& take) {
-    const Json* const value = object_.Find(name);
-    if (!status_.ok() || value == nullptr || value->is_null()) return;
-    if (!take(*value)) status_ = NotOne(name, wanted, *value);
-  }
+template <auto member, int64_t least, int64_t most>
+bool TakeInt(const Json& value, JobRequest& request) {
+  if (!value.is_int() || value.as_int() < least || value.as_int() > most) return false;
+  request.*member = value.as_int();
+  return true;
+}
 
-  const Status& status() const { return status_; }
+template <auto member, int64_t... choices>
+bool TakeOneOf(const Json& value, JobRequest& request) {
+  if (!value.is_int() || !((value.as_int() == choices) || ...)) return false;
+  request.*member = value.as_int();
+  return true;
+}
 
- private:
-  const Json& object_;
-  Status status_;
+bool TakePreset(const Json& value, JobRequest& request) {
+  if (!value.is_string() || (value.as_string() != "lossless" && value.as_string() != "fast")) return false;
+  request.preset = value.as_string();
+  return true;
+}
+
+bool TakeTemperature(const Json& value, JobRequest& request) {
+  if (!value.is_number() || !(value.as_double() >= 0 && value.as_double() <= 100)) return false;
+  request.temperature = value.as_double();
+  return true;
+}
+
+bool TakeFileIds(const Json& value, JobRequest& request) {
+  if (!value.is_array() || value.as_array().empty() || value.as_array().size() > kMostFiles) return false;
+  for (const Json& id : value.as_array()) {
+    if (!id.is_string()) return false;
+    request.file_ids.push_back(id.as_string());
+  }
+  return true;
+}
+
+bool TakeBudget(const Json& value, JobRequest& request) {
+  if (value.is_int() && value.as_int() >= 0) {
+    request.budget = fmt::format("{}", value.as_int());
+    return true;
+  }
+  if (!value.is_string()) return false;
+  request.budget = value.as_string();
+  return AsciiLower(AsciiTrim(request.budget)) == "auto" || ParseSize(request.budget).ok();
+}
+
+struct JobField {
+  std::string_view name, wanted;
+  bool (*take)(const Json& value, JobRequest& request);
 };
+constexpr std::string_view kText = "a string", kCount = "an integer from 1 to 268435456",
+                           kSmall = "an integer from 1 to 1000", kTruth = "true or false";
+constexpr JobField kFields[] = {
+    {"model", kText, TakeText<&JobRequest::model>},
+    {"draft", kText, TakeText<&JobRequest::draft>},
+    {"preset", "\"lossless\" or \"fast\"", TakePreset},
+    {"instruction", kText, TakeText<&JobRequest::instruction>},
+    {"use_chat_template", kTruth, TakeBool<&JobRequest::use_chat_template>},
+    {"max_tokens", kCount, TakeInt<&JobRequest::max_tokens, 1, kMostTokens>},
+    {"temperature", "a number from 0 to 100", TakeTemperature},
+    {"output_dir", kText, TakeText<&JobRequest::output_dir>},
+    {"file_ids", "a list of ids, at least one and at most 10000", TakeFileIds},
+};
+constexpr JobField kAdvanced[] = {
+    {"kv_bits", "4 or 8", TakeOneOf<&JobRequest::kv_bits, 4, 8>},
+    {"kv_group_size", "32, 64 or 128", TakeOneOf<&JobRequest::kv_group_size, 32, 64, 128>},
+    {"budget", "\"auto\" or a size such as \"6GB\"", TakeBudget},
+    {"accept_top_k", kSmall, TakeInt<&JobRequest::accept_top_k, 1, 1000>},
+    {"num_draft_tokens", kSmall, TakeInt<&JobRequest::num_draft_tokens, 1, 1000>},
+    {"max_prompt_tokens", kCount, TakeInt<&JobRequest::max_prompt_tokens, 1, kMostTokens>},
+    {"batch", kTruth, TakeBool<&JobRequest::together>},
+};
+
+// Null counts as absent; what stands in no table is ignored.
+Status TakeFields(const Json& object, std::span<const JobField> fields, JobRequest& request) {
+  for (const JobField& field : fields) {
+    const Json* const value = object.Find(field.name);
+    if (value == nullptr || value->is_null() || field.take(*value, request)) continue;
+    return WrongField(field.name, field.wanted, *value);
+  }
+  return Status();
+}
 
 }  // namespace
 
-EngineSettings BatchRequest::Settings() const {
+EngineSettings JobRequest::Settings() const {
   EngineSettings settings{.model = model,
                           .draft = draft,
                           .budget = AsciiLower(AsciiTrim(budget)),
@@ -81,70 +126,21 @@ EngineSettings BatchRequest::Settings() const {
   return settings;
 }
 
-bool BatchRequest::GroupsWith(const BatchRequest& other) const {
-  return draft.empty() && other.draft.empty() && batch && other.batch && Settings() == other.Settings() &&
+bool JobRequest::GroupsWith(const JobRequest& other) const {
+  return draft.empty() && other.draft.empty() && together && other.together && Settings() == other.Settings() &&
          use_chat_template == other.use_chat_template && temperature == other.temperature &&
          max_tokens == other.max_tokens;
 }
 
-Result<BatchRequest> ParseBatchRequest(const Json& body) {
-  if (!body.is_object()) return NotOne("body", "an object", body);
-  BatchRequest request;
-  Fields fields(body);
-  fields.Text("model", request.model);
-  fields.Text("draft", request.draft);
+Result<JobRequest> ParseJobRequest(const Json& body) {
+  if (!body.is_object()) return WrongField("body", "an object", body);
+  JobRequest request;
+  RETURN_IF_ERROR(TakeFields(body, kFields, request));
   request.draft = std::string(AsciiTrim(request.draft));
-  fields.Take("preset", "\"lossless\" or \"fast\"", [&](const Json& value) {
-    if (!value.is_string() || (value.as_string() != "lossless" && value.as_string() != "fast")) return false;
-    request.preset = value.as_string();
-    return true;
-  });
-  fields.Text("instruction", request.instruction);
-  fields.Bool("use_chat_template", request.use_chat_template);
-  fields.Int("max_tokens", 1, kMostTokens, request.max_tokens);
-  fields.Take("temperature", "a number from 0 to 100", [&](const Json& value) {
-    if (!value.is_number() || !(value.as_double() >= 0 && value.as_double() <= 100)) return false;
-    request.temperature = value.as_double();
-    return true;
-  });
-  fields.Text("output_dir", request.output_dir);
-  fields.Take("file_ids", "a list of ids, at least one and at most 10000", [&](const Json& value) {
-    if (!value.is_array() || value.as_array().empty() || value.as_array().size() > kMostFiles) return false;
-    for (const Json& id : value.as_array()) {
-      if (!id.is_string()) return false;
-      request.file_ids.push_back(id.as_string());
-    }
-    return true;
-  });
-  RETURN_IF_ERROR(fields.status());
   const Json* const advanced = body.Find("advanced");
   if (advanced != nullptr && !advanced->is_null()) {
-    if (!advanced->is_object()) return NotOne("advanced", "an object", *advanced);
-    Fields more(*advanced);
-    more.Take("kv_bits", "4 or 8", [&](const Json& value) {
-      if (!value.is_int() || (value.as_int() != 4 && value.as_int() != 8)) return false;
-      request.kv_bits = value.as_int();
-      return true;
-    });
-    more.Take("kv_group_size", "32, 64 or 128", [&](const Json& value) {
-      if (!value.is_int() || (value.as_int() != 32 && value.as_int() != 64 && value.as_int() != 128)) return false;
-      request.kv_group_size = value.as_int();
-      return true;
-    });
-    more.Take("budget", "\"auto\" or a size such as \"6GB\"", [&](const Json& value) {
-      if (value.is_int() && value.as_int() >= 0) {
-        request.budget = fmt::format("{}", value.as_int());
-        return true;
-      }
-      if (!value.is_string()) return false;
-      request.budget = value.as_string();
-      return AsciiLower(AsciiTrim(request.budget)) == "auto" || ParseSize(request.budget).ok();
-    });
-    more.Int("accept_top_k", 1, 1000, request.accept_top_k);
-    more.Int("num_draft_tokens", 1, 1000, request.num_draft_tokens);
-    more.Int("max_prompt_tokens", 1, kMostTokens, request.max_prompt_tokens);
-    more.Bool("batch", request.batch);
-    RETURN_IF_ERROR(more.status());
+    if (!advanced->is_object()) return WrongField("advanced", "an object", *advanced);
+    RETURN_IF_ERROR(TakeFields(*advanced, kAdvanced, request));
   }
   for (const auto& [name, missing] : {std::pair<std::string_view, bool>{"model", request.model.empty()},
                                       {"output_dir", request.output_dir.empty()},
@@ -154,7 +150,7 @@ Result<BatchRequest> ParseBatchRequest(const Json& body) {
   return request;
 }
 
-Json ToJson(const BatchRequest& request) {
+Json ToJson(const JobRequest& request) {
   const auto number = [](const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); };
   Json::Array ids(request.file_ids.begin(), request.file_ids.end());
   return Json::Object{{"model", request.model},
@@ -172,7 +168,7 @@ Json ToJson(const BatchRequest& request) {
                                                 {"accept_top_k", number(request.accept_top_k)},
                                                 {"num_draft_tokens", number(request.num_draft_tokens)},
                                                 {"max_prompt_tokens", number(request.max_prompt_tokens)},
-                                                {"batch", request.batch}}}};
+                                                {"batch", request.together}}}};
 }
 
 std::string_view JobStatusName(JobStatus status) { return kStatusNames[static_cast<size_t>(status)]; }
@@ -188,7 +184,7 @@ Json ToJson(const Job& job) {
   const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
   const auto time = [](int64_t value) { return value == 0 ? Json() : Json(value); };
   return Json::Object{{"id", job.id},
-                      {"batch_id", job.batch_id},
+                      {"batch_id", job.request_id},
                       {"file_name", job.file_name},
                       {"status", JobStatusName(job.status)},
                       {"tokens_done", job.tokens_done},
@@ -201,7 +197,7 @@ Json ToJson(const Job& job) {
 }
 
 Json SidecarJson(const Job& job) {
-  const BatchRequest& request = *job.request;
+  const JobRequest& request = *job.request;
   return Json::Object{{"file_name", job.file_name},
                       {"model", request.model},
                       {"draft", request.draft.empty() ? Json() : Json(request.draft)},

@@ -28,8 +28,8 @@ struct EngineSettings {
   friend bool operator==(const EngineSettings&, const EngineSettings&) = default;
 };
 
-// The body of POST /api/batch.
-struct BatchRequest {
+// The body of POST /api/batch: a job for each of its files.
+struct JobRequest {
   std::string model, draft;
   std::string preset = "lossless";
   std::string instruction;
@@ -43,17 +43,17 @@ struct BatchRequest {
   int64_t kv_group_size = 64;
   std::string budget = "auto";
   std::optional<int64_t> accept_top_k, num_draft_tokens, max_prompt_tokens;
-  bool batch = true;
+  bool together = true;  // with others in one batch of the model
 
   // The preset's, unless "advanced" has its own.
   EngineSettings Settings() const;
   // Whether a job of this and one of `other` may be decoded together.
-  bool GroupsWith(const BatchRequest& other) const;
+  bool GroupsWith(const JobRequest& other) const;
 };
 
 // Errors: kInvalidArgument naming the field, what it must be and what it is.
-Result<BatchRequest> ParseBatchRequest(const Json& body);
-Json ToJson(const BatchRequest& request);
+Result<JobRequest> ParseJobRequest(const Json& body);
+Json ToJson(const JobRequest& request);
 
 enum class JobStatus : uint8_t { kQueued, kRunning, kDone, kError, kCancelled };
 std::string_view JobStatusName(JobStatus status);
@@ -63,14 +63,14 @@ inline bool Ended(JobStatus status) { return status != JobStatus::kQueued && sta
 
 struct Job {
   int64_t sequence = 0;  // the order of submission
-  std::string id{}, batch_id{}, file_id{}, file_name{};
+  std::string id{}, request_id{}, file_id{}, file_name{};
   JobStatus status = JobStatus::kQueued;
   int64_t tokens_done = 0;
-  std::string error{};                            // of kError
-  std::string output_path{};                      // empty: no output was begun
-  Json metrics{};                                 // null: none yet
-  int64_t created = 0, ended = 0;                 // Unix time; 0: not yet
-  std::shared_ptr<const BatchRequest> request{};  // of all jobs of a batch
+  std::string error{};                          // of kError
+  std::string output_path{};                    // empty: no output was begun
+  Json metrics{};                               // null: none yet
+  int64_t created = 0, ended = 0;               // Unix time; 0: not yet
+  std::shared_ptr<const JobRequest> request{};  // shared by its jobs
 };
 
 // {"id", "batch_id", "file_name", "status", "tokens_done", "error", "output_path", "metrics", "model", "created",

@@ -78,7 +78,7 @@ class JobQueue {
   Result<std::vector<StoredFile>> AddFiles(const std::vector<UploadedFile>& files) { return store_->AddFiles(files); }
   // A job for each file. Errors: kInvalidArgument for a file that was not uploaded; kResourceExhausted when too many
   // wait; JobStore's.
-  Result<std::vector<Job>> Submit(BatchRequest request);
+  Result<std::vector<Job>> Submit(JobRequest request);
   std::vector<Job> Jobs() const;
   // False: there is no such job. One that has ended stays as it is.
   bool Cancel(const std::string& id);

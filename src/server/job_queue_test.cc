@@ -266,8 +266,8 @@ class JobQueueTest : public testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     queue_ = std::move(*opened);
   }
-  BatchRequest Request(const std::vector<std::string>& contents) {
-    BatchRequest request;
+  JobRequest Request(const std::vector<std::string>& contents) {
+    JobRequest request;
     request.model = "/model";
     request.output_dir = folder_.Path("out");
     std::vector<UploadedFile> files;
@@ -315,11 +315,11 @@ class JobQueueTest : public testing::Test {
 
 // Checklist items 81 and 84.
 TEST_F(JobQueueTest, RunsAJobForEachFileAndLeavesAnOutputAndASidecar) {
-  BatchRequest request = Request({"one", "two"});
+  JobRequest request = Request({"one", "two"});
   request.instruction = " Repeat. ";
   const std::vector<Job> jobs = queue_->Submit(std::move(request)).value();
   ASSERT_EQ(jobs.size(), 2u);
-  EXPECT_EQ(jobs[0].batch_id, jobs[1].batch_id);
+  EXPECT_EQ(jobs[0].request_id, jobs[1].request_id);
   EXPECT_EQ(jobs[0].status, JobStatus::kQueued);
   queue_->Start();
   UntilAllEnd();
@@ -401,18 +401,18 @@ TEST_F(JobQueueTest, AJobIsCancelledBeforeItRunsAndWhileItDoesAndKeepsWhatItHas)
 
 // Checklist items 87, 88 and 89.
 TEST_F(JobQueueTest, WhatCannotRunIsAnErrorOfItsJobAlone) {
-  BatchRequest bad_folder = Request({"x"});
+  JobRequest bad_folder = Request({"x"});
   folder_.Write("file", "");
   bad_folder.output_dir = folder_.Path("file/below");
   const std::string folder_id = queue_->Submit(std::move(bad_folder)).value()[0].id;
   const std::string pdf_id = Submit({"%PDF-1.4"})[0].id;
-  BatchRequest short_prompt = Request({"a text that is too long"});
+  JobRequest short_prompt = Request({"a text that is too long"});
   short_prompt.max_prompt_tokens = 5;
   const std::string long_id = queue_->Submit(std::move(short_prompt)).value()[0].id;
-  BatchRequest no_model = Request({"x"});
+  JobRequest no_model = Request({"x"});
   no_model.model = "/gone";
   const std::string gone_id = queue_->Submit(std::move(no_model)).value()[0].id;
-  BatchRequest small = Request({"x"});
+  JobRequest small = Request({"x"});
   small.budget = "1b";
   const std::string small_id = queue_->Submit(std::move(small)).value()[0].id;
   const std::string good_id = Submit({"good"})[0].id;
@@ -438,7 +438,7 @@ TEST_F(JobQueueTest, JobsThatAgreeAreDecodedTogetherUpToEight) {
   for (int i = 0; i < 10; ++i) contents.push_back("text " + std::to_string(i));
   contents[3] = "GIF89a";
   const std::vector<Job> jobs = Submit(contents);
-  BatchRequest other = Request({"other"});
+  JobRequest other = Request({"other"});
   other.temperature = 1;
   const std::string other_id = queue_->Submit(std::move(other)).value()[0].id;
   StartWith(7, INT64_MAX);
@@ -458,12 +458,12 @@ TEST_F(JobQueueTest, JobsThatAgreeAreDecodedTogetherUpToEight) {
 }
 
 TEST_F(JobQueueTest, ADraftOrTheWishToBeAloneKeepsJobsApart) {
-  BatchRequest draft = Request({"a", "b"});
+  JobRequest draft = Request({"a", "b"});
   draft.draft = "/draft";
   draft.preset = "fast";
   ASSERT_TRUE(queue_->Submit(std::move(draft)).ok());
-  BatchRequest alone = Request({"c", "d"});
-  alone.batch = false;
+  JobRequest alone = Request({"c", "d"});
+  alone.together = false;
   ASSERT_TRUE(queue_->Submit(std::move(alone)).ok());
   queue_->Start();
   UntilAllEnd();
@@ -499,7 +499,7 @@ TEST_F(JobQueueTest, AGroupThatFailsIsRunOneByOneAndGoesOnInItsOutputs) {
 
 TEST_F(JobQueueTest, TheNextProcessGoesOnWithWhatTheLastOneHad) {
   const std::vector<Job> jobs = Submit({"a", "b"});
-  BatchRequest later = Request({"c"});
+  JobRequest later = Request({"c"});
   later.temperature = 1;
   const std::string later_id = queue_->Submit(std::move(later)).value()[0].id;
   StartWith(2, 15);
@@ -528,7 +528,7 @@ TEST_F(JobQueueTest, TheNextProcessGoesOnWithWhatTheLastOneHad) {
 }
 
 TEST_F(JobQueueTest, OnlyFilesThatWereUploadedAreTaken) {
-  BatchRequest request = Request({"a"});
+  JobRequest request = Request({"a"});
   request.file_ids.push_back("/etc/passwd");
   const Result<std::vector<Job>> jobs = queue_->Submit(std::move(request));
   ASSERT_FALSE(jobs.ok());

@@ -1,9 +1,6 @@
 #include "server/job_store.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -17,6 +14,8 @@ namespace {
 
 // Of uploaded texts together. Older ones that no job needs make room.
 constexpr int64_t kMostUploadBytes = int64_t{2} << 30;
+// What a file counts for at least: empty ones take room too.
+constexpr int64_t kLeastBytes = 4096;
 
 constexpr std::string_view kSchema[] = {R"(
 CREATE TABLE files (
@@ -52,34 +51,32 @@ CREATE INDEX jobs_by_batch ON jobs (batch_id);
 Result<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
   ASSIGN_OR_RETURN(DataFolder folder, DataFolder::Open(path));
   const std::string uploads = folder.Path("uploads");
-  if (::mkdir(uploads.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "creating", uploads);
+  RETURN_IF_ERROR(MakeOwnFolder(uploads));
   ASSIGN_OR_RETURN(Database database, Database::Open(folder.Path("web.db"), kSchema));
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                   RowsOf<std::string>(database.Query("SELECT id FROM files"), FirstText));
+  RETURN_IF_ERROR(RemoveAllBut(ids, uploads));
   return std::unique_ptr<JobStore>(new JobStore(std::move(folder), std::move(database)));
 }
 
 std::string JobStore::UploadPath(const std::string& id) const { return folder_.Path("uploads/" + id); }
 
 Status JobStore::MakeRoom(int64_t bytes) {
-  ASSIGN_OR_RETURN(Statement total, database_.Query("SELECT coalesce(sum(bytes), 0) FROM files"));
+  ASSIGN_OR_RETURN(Statement total, database_.Query("SELECT coalesce(sum(max(bytes, ?1)), 0) FROM files", kLeastBytes));
   RETURN_IF_ERROR(total.Step().status());
   int64_t stored = total.Int64(0);
   if (stored + bytes <= kMostUploadBytes) return Status();
-  std::vector<std::pair<std::string, int64_t>> oldest;
-  {
-    ASSIGN_OR_RETURN(Statement rows,
-                     database_.Query("SELECT id, bytes FROM files WHERE id NOT IN (SELECT file_id FROM jobs WHERE "
-                                     "status IN ('queued', 'running')) ORDER BY created, rowid"));
-    ASSIGN_OR_RETURN(bool more, rows.Step());
-    while (more) {
-      oldest.emplace_back(rows.Text(0), rows.Int64(1));
-      ASSIGN_OR_RETURN(more, rows.Step());
-    }
-  }
+  using Oldest = std::pair<std::string, int64_t>;
+  ASSIGN_OR_RETURN(
+      const std::vector<Oldest> oldest,
+      RowsOf<Oldest>(database_.Query("SELECT id, bytes FROM files WHERE id NOT IN (SELECT file_id FROM jobs WHERE "
+                                     "status IN ('queued', 'running')) ORDER BY created, rowid"),
+                     [](const Statement& row) { return Oldest(row.Text(0), row.Int64(1)); }));
   for (const auto& [id, size] : oldest) {
     if (stored + bytes <= kMostUploadBytes) break;
     RETURN_IF_ERROR(database_.Run("DELETE FROM files WHERE id = ?1", id));
-    ::unlink(UploadPath(id).c_str());
-    stored -= size;
+    RETURN_IF_ERROR(RemoveFile(UploadPath(id)));
+    stored -= std::max(size, kLeastBytes);
   }
   if (stored + bytes <= kMostUploadBytes) return Status();
   return ResourceExhaustedError(fmt::format("files that jobs wait for take {} already, of {}; try again later",
@@ -88,15 +85,25 @@ Status JobStore::MakeRoom(int64_t bytes) {
 
 Result<std::vector<StoredFile>> JobStore::AddFiles(const std::vector<UploadedFile>& files) {
   int64_t bytes = 0;
-  for (const UploadedFile& file : files) bytes += std::ssize(file.content);
+  std::vector<StoredFile> stored;
+  for (const UploadedFile& file : files) {
+    bytes += std::max<int64_t>(std::ssize(file.content), kLeastBytes);
+    stored.push_back({.id = NewId(32), .name = file.name});
+  }
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(MakeRoom(bytes));
-  std::vector<StoredFile> stored;
+  const Status added = WriteFiles(files, stored);
+  if (added.ok()) return stored;
+  // All or none: what a full disk took of them would take its room from others.
+  for (const StoredFile& file : stored) (void)RemoveFile(UploadPath(file.id));
+  return added;
+}
+
+Status JobStore::WriteFiles(const std::vector<UploadedFile>& files, const std::vector<StoredFile>& stored) {
   // The content first: a file that is known is there.
-  for (const UploadedFile& file : files) {
-    stored.push_back({.id = NewId(32), .name = file.name});
-    ASSIGN_OR_RETURN(AtomicFile content, AtomicFile::Create(UploadPath(stored.back().id), FileAccess::kOwner));
-    RETURN_IF_ERROR(content.Append(file.content));
+  for (size_t i = 0; i < files.size(); ++i) {
+    ASSIGN_OR_RETURN(AtomicFile content, AtomicFile::Create(UploadPath(stored[i].id), FileAccess::kOwner));
+    RETURN_IF_ERROR(content.Append(files[i].content));
     RETURN_IF_ERROR(content.Commit());
   }
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_));
@@ -104,16 +111,15 @@ Result<std::vector<StoredFile>> JobStore::AddFiles(const std::vector<UploadedFil
     RETURN_IF_ERROR(database_.Run("INSERT INTO files (id, name, bytes, created) VALUES (?1, ?2, ?3, ?4)", stored[i].id,
                                   stored[i].name, std::ssize(files[i].content), UnixTime()));
   }
-  RETURN_IF_ERROR(transaction.Commit());
-  return stored;
+  return transaction.Commit();
 }
 
 Result<std::string> JobStore::FileName(const std::string& id) {
   const std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement row, database_.Query("SELECT name FROM files WHERE id = ?1", id));
-  ASSIGN_OR_RETURN(const bool found, row.Step());
-  if (!found) return NotFoundError(fmt::format("no file was uploaded with the id '{}'", id));
-  return std::string(row.Text(0));
+  ASSIGN_OR_RETURN(const std::optional<std::string> name,
+                   RowOf<std::string>(database_.Query("SELECT name FROM files WHERE id = ?1", id), FirstText));
+  if (!name) return NotFoundError(fmt::format("no file was uploaded with the id '{}'", id));
+  return *name;
 }
 
 Result<std::string> JobStore::ReadUpload(const std::string& id) { return ReadRegularFile(UploadPath(id)); }
@@ -121,14 +127,14 @@ Result<std::string> JobStore::ReadUpload(const std::string& id) { return ReadReg
 Status JobStore::AddJobs(std::vector<Job>& jobs) {
   const std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_));
-  RETURN_IF_ERROR(database_.Run("INSERT INTO batches (id, request) VALUES (?1, ?2)", jobs.front().batch_id,
+  RETURN_IF_ERROR(database_.Run("INSERT INTO batches (id, request) VALUES (?1, ?2)", jobs.front().request_id,
                                 WriteJson(ToJson(*jobs.front().request))));
   for (Job& job : jobs) {
     ASSIGN_OR_RETURN(
         Statement insert,
         database_.Query("INSERT INTO jobs (id, batch_id, file_id, file_name, status, created) VALUES "
                         "(?1, ?2, ?3, ?4, ?5, ?6) RETURNING sequence",
-                        job.id, job.batch_id, job.file_id, job.file_name, JobStatusName(job.status), job.created));
+                        job.id, job.request_id, job.file_id, job.file_name, JobStatusName(job.status), job.created));
     RETURN_IF_ERROR(insert.Step().status());
     job.sequence = insert.Int64(0);
     RETURN_IF_ERROR(insert.Finish());
@@ -155,48 +161,44 @@ Status JobStore::Remove(const std::vector<std::string>& ids) {
 
 Result<std::vector<Job>> JobStore::LoadJobs() {
   const std::lock_guard lock(mutex_);
-  std::map<std::string, std::shared_ptr<const BatchRequest>> requests;
-  ASSIGN_OR_RETURN(Statement batches, database_.Query("SELECT id, request FROM batches"));
-  ASSIGN_OR_RETURN(bool more, batches.Step());
-  while (more) {
-    ASSIGN_OR_RETURN(const Json json, ParseJson(batches.Text(1), database_.path()));
-    ASSIGN_OR_RETURN(BatchRequest request, ParseBatchRequest(json));
-    requests[std::string(batches.Text(0))] = std::make_shared<const BatchRequest>(std::move(request));
-    ASSIGN_OR_RETURN(more, batches.Step());
-  }
-  std::vector<Job> jobs;
-  ASSIGN_OR_RETURN(Statement rows,
-                   database_.Query("SELECT sequence, id, batch_id, file_id, file_name, status, tokens_done, error, "
-                                   "output_path, metrics, created, ended FROM jobs ORDER BY sequence"));
-  ASSIGN_OR_RETURN(more, rows.Step());
-  while (more) {
-    const auto text = [&](int column) { return std::string(rows.Text(column)); };
-    const std::optional<JobStatus> status = FindJobStatus(rows.Text(5));
+  using Request = std::pair<std::string, std::shared_ptr<const JobRequest>>;
+  ASSIGN_OR_RETURN(
+      const std::vector<Request> list,
+      RowsOf<Request>(database_.Query("SELECT id, request FROM batches"), [](const Statement& row) -> Result<Request> {
+        ASSIGN_OR_RETURN(const Json json, ParseJson(row.Text(1), "a stored request"));
+        ASSIGN_OR_RETURN(JobRequest request, ParseJobRequest(json));
+        return Request(row.Text(0), std::make_shared<const JobRequest>(std::move(request)));
+      }));
+  const std::map<std::string, std::shared_ptr<const JobRequest>> requests(list.begin(), list.end());
+  const auto job_of = [&requests](const Statement& row) -> Result<Job> {
+    const auto text = [&row](int column) { return std::string(row.Text(column)); };
+    const std::optional<JobStatus> status = FindJobStatus(row.Text(5));
     const auto request = requests.find(text(2));
     if (!status || request == requests.end()) {
-      return DataLossError(fmt::format("{}: job {} has status '{}' and batch '{}', which are not known",
-                                       database_.path(), text(1), text(5), text(2)));
+      return DataLossError(
+          fmt::format("job {} has status '{}' and request '{}', which are not known", text(1), text(5), text(2)));
     }
     Json metrics;
-    if (!rows.Text(9).empty()) {
-      ASSIGN_OR_RETURN(metrics, ParseJson(rows.Text(9), database_.path()));
+    if (!row.Text(9).empty()) {
+      ASSIGN_OR_RETURN(metrics, ParseJson(row.Text(9), "stored metrics"));
     }
-    jobs.push_back({.sequence = rows.Int64(0),
-                    .id = text(1),
-                    .batch_id = text(2),
-                    .file_id = text(3),
-                    .file_name = text(4),
-                    .status = *status,
-                    .tokens_done = rows.Int64(6),
-                    .error = text(7),
-                    .output_path = text(8),
-                    .metrics = std::move(metrics),
-                    .created = rows.Int64(10),
-                    .ended = rows.Int64(11),
-                    .request = request->second});
-    ASSIGN_OR_RETURN(more, rows.Step());
-  }
-  return jobs;
+    return Job{.sequence = row.Int64(0),
+               .id = text(1),
+               .request_id = text(2),
+               .file_id = text(3),
+               .file_name = text(4),
+               .status = *status,
+               .tokens_done = row.Int64(6),
+               .error = text(7),
+               .output_path = text(8),
+               .metrics = std::move(metrics),
+               .created = row.Int64(10),
+               .ended = row.Int64(11),
+               .request = request->second};
+  };
+  return RowsOf<Job>(database_.Query("SELECT sequence, id, batch_id, file_id, file_name, status, tokens_done, error, "
+                                     "output_path, metrics, created, ended FROM jobs ORDER BY sequence"),
+                     job_of);
 }
 
 }  // namespace nunspark::server

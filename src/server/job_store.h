@@ -34,7 +34,7 @@ class JobStore {
   Result<std::string> FileName(const std::string& id);
   Result<std::string> ReadUpload(const std::string& id);
 
-  // The jobs of a batch, with the request that they share. Sets their sequence.
+  // The jobs of one request. Sets their sequence.
   Status AddJobs(std::vector<Job>& jobs);
   // Writes what changes of a job: status, error, output, tokens, metrics, end.
   Status Update(const Job& job);
@@ -47,6 +47,7 @@ class JobStore {
   JobStore(DataFolder folder, Database database) : folder_(std::move(folder)), database_(std::move(database)) {}
   std::string UploadPath(const std::string& id) const;
   Status MakeRoom(int64_t bytes);
+  Status WriteFiles(const std::vector<UploadedFile>& files, const std::vector<StoredFile>& stored);
 
   const DataFolder folder_;
   std::mutex mutex_;

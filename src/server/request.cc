@@ -28,13 +28,9 @@ int64_t CountValues(std::string_view text) {
   return count;
 }
 
-Status Wrong(std::string_view field, std::string_view wanted, const Json& found) {
-  return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", field, wanted, found.TypeName()));
-}
-
 Result<bool> BoolOf(std::string_view field, const Json& value) {
   if (value.is_bool()) return value.as_bool();
-  return Wrong(field, "true or false", value);
+  return WrongField(field, "true or false", value);
 }
 
 Status RefusePart(const std::string& where, std::string_view type) {
@@ -45,13 +41,13 @@ Status RefusePart(const std::string& where, std::string_view type) {
 // A string, or a list of parts of which all are text. null: no content.
 Result<Json> ContentOf(const std::string& where, const Json& content) {
   if (content.is_null() || content.is_string()) return content;
-  if (!content.is_array()) return Wrong(where, "a string or a list of parts", content);
+  if (!content.is_array()) return WrongField(where, "a string or a list of parts", content);
   std::string text;
   for (size_t i = 0; i < content.as_array().size(); ++i) {
     const Json& part = content.as_array()[i];
     const std::string at = fmt::format("{}[{}]", where, i);
     const Json* const type = part.Find("type");
-    if (type == nullptr || !type->is_string()) return Wrong(at, "an object with a \"type\"", part);
+    if (type == nullptr || !type->is_string()) return WrongField(at, "an object with a \"type\"", part);
     if (type->as_string() != "text" && type->as_string() != "refusal") return RefusePart(at, type->as_string());
     const Json* const its_text = part.Find(type->as_string());
     if (its_text == nullptr || !its_text->is_string()) {
@@ -82,13 +78,13 @@ void ParseArguments(Json& message) {
 
 Status TakeMessages(const Json& value, TextRequest& request) {
   if (!value.is_array() || value.as_array().empty())
-    return Wrong("messages", "a list of messages, at least one", value);
+    return WrongField("messages", "a list of messages, at least one", value);
   Json::Array messages;
   for (size_t i = 0; i < value.as_array().size(); ++i) {
     const std::string where = fmt::format("messages[{}]", i);
     Json message = value.as_array()[i];
     const Json* const role = message.Find("role");
-    if (role == nullptr || !role->is_string()) return Wrong(where, "an object with a \"role\"", message);
+    if (role == nullptr || !role->is_string()) return WrongField(where, "an object with a \"role\"", message);
     if (role->as_string() == "developer") message.Set("role", "system");
     if (const Json* const content = message.Find("content")) {
       ASSIGN_OR_RETURN(Json text, ContentOf(where + ".content", *content));
@@ -104,7 +100,7 @@ Status TakeMessages(const Json& value, TextRequest& request) {
 }
 
 Status TakeModel(const Json& value, TextRequest& request) {
-  if (!value.is_string()) return Wrong("model", "a string", value);
+  if (!value.is_string()) return WrongField("model", "a string", value);
   request.model = value.as_string();
   return Status();
 }
@@ -115,7 +111,7 @@ Status TakeStream(const Json& value, TextRequest& request) {
 }
 
 Status TakeStreamOptions(const Json& value, TextRequest& request) {
-  if (!value.is_object()) return Wrong("stream_options", "an object", value);
+  if (!value.is_object()) return WrongField("stream_options", "an object", value);
   if (const Json* const usage = value.Find("include_usage"); usage != nullptr && !usage->is_null()) {
     ASSIGN_OR_RETURN(request.include_usage, BoolOf("stream_options.include_usage", *usage));
   }
@@ -130,7 +126,7 @@ Status TakeMaxTokens(const Json& value, TextRequest& request) {
 }
 
 Status TakeChoices(const Json& value, TextRequest& request) {
-  if (!value.is_int()) return Wrong("n", "an integer", value);
+  if (!value.is_int()) return WrongField("n", "an integer", value);
   if (value.as_int() < 1 || value.as_int() > kMostChoices) {
     return InvalidArgumentError(fmt::format("\"n\" must be from 1 to {}, found {}", kMostChoices, value.as_int()));
   }
@@ -154,7 +150,7 @@ Status TakeTopLogprobs(const Json& value, TextRequest& request) {
 }
 
 Status TakeTools(const Json& value, TextRequest& request) {
-  if (!value.is_array()) return Wrong("tools", "a list", value);
+  if (!value.is_array()) return WrongField("tools", "a list", value);
   for (size_t i = 0; i < value.as_array().size(); ++i) {
     const Json& tool = value.as_array()[i];
     const Json* const type = tool.Find("type");
@@ -196,13 +192,13 @@ Status TakeToolChoice(const Json& value, TextRequest& request) {
 }
 
 Status TakeTemplateKwargs(const Json& value, TextRequest& request) {
-  if (!value.is_object()) return Wrong("chat_template_kwargs", "an object", value);
+  if (!value.is_object()) return WrongField("chat_template_kwargs", "an object", value);
   request.template_kwargs = value;
   return Status();
 }
 
 Status TakeReasoningEffort(const Json& value, TextRequest& request) {
-  if (!value.is_string()) return Wrong("reasoning_effort", "a string", value);
+  if (!value.is_string()) return WrongField("reasoning_effort", "a string", value);
   request.reasoning_effort = value.as_string();
   request.thinking = value.as_string() != "none";
   if (request.template_kwargs.is_null()) request.template_kwargs = Json(Json::Object{});
@@ -213,7 +209,7 @@ Status TakeReasoningEffort(const Json& value, TextRequest& request) {
 }
 
 Status TakeBudget(std::string_view field, const Json& value, TextRequest& request) {
-  if (!value.is_int()) return Wrong(field, "a number of tokens, or -1 for no bound", value);
+  if (!value.is_int()) return WrongField(field, "a number of tokens, or -1 for no bound", value);
   if (value.as_int() < -1) {
     return InvalidArgumentError(fmt::format("\"{}\" must be at least -1, found {}", field, value.as_int()));
   }
@@ -230,7 +226,7 @@ Status TakeReasoningBudget(const Json& value, TextRequest& request) {
 }
 
 Status TakeReasoning(const Json& value, TextRequest& request) {
-  if (!value.is_object()) return Wrong("reasoning", "an object", value);
+  if (!value.is_object()) return WrongField("reasoning", "an object", value);
   const auto has = [&](const char* name) { return value.Find(name) != nullptr && !value.Find(name)->is_null(); };
   if (has("effort")) RETURN_IF_ERROR(TakeReasoningEffort(*value.Find("effort"), request));
   if (has("max_tokens")) RETURN_IF_ERROR(TakeBudget("reasoning.max_tokens", *value.Find("max_tokens"), request));
@@ -242,7 +238,7 @@ Status TakeReasoning(const Json& value, TextRequest& request) {
 
 Status TakeResponseFormat(const Json& value, TextRequest& request) {
   const Json* const type = value.Find("type");
-  if (type == nullptr || !type->is_string()) return Wrong("response_format", "an object with a \"type\"", value);
+  if (type == nullptr || !type->is_string()) return WrongField("response_format", "an object with a \"type\"", value);
   if (type->as_string() == "text") {
     request.response = ResponseKind::kText;
   } else if (type->as_string() == "json_object") {
@@ -261,7 +257,7 @@ Status TakeResponseFormat(const Json& value, TextRequest& request) {
 }
 
 Status TakeGrammar(const Json& value, TextRequest& request) {
-  if (!value.is_string()) return Wrong("grammar", "a string", value);
+  if (!value.is_string()) return WrongField("grammar", "a string", value);
   request.response = ResponseKind::kGrammar;
   request.response_form = value.as_string();
   return Status();
@@ -275,7 +271,7 @@ Status TakePrompt(const Json& value, TextRequest& request) {
     request.prompt = prompt->as_string();
     return Status();
   }
-  if (!prompt->is_array()) return Wrong("prompt", "a string or a list of token ids", value);
+  if (!prompt->is_array()) return WrongField("prompt", "a string or a list of token ids", value);
   for (const Json& id : prompt->as_array()) {
     if (!id.is_int() || id.as_int() < 0 || id.as_int() > INT32_MAX) {
       return UnsupportedError(
@@ -294,7 +290,7 @@ Status TakeEcho(const Json& value, TextRequest& request) {
 constexpr Field kSampling[] = {
     {"temperature", FieldUse::kHonoured, "0: always the most probable token", nullptr},
     {"top_p", FieldUse::kHonoured, "", nullptr},
-    {"top_k", FieldUse::kHonoured, "0: off", nullptr},
+    {"top_k", FieldUse::kHonoured, "0 or -1: off", nullptr},
     {"min_p", FieldUse::kHonoured, "", nullptr},
     {"typical_p", FieldUse::kHonoured, "", nullptr},
     {"repetition_penalty", FieldUse::kHonoured, "", nullptr},
@@ -303,7 +299,8 @@ constexpr Field kSampling[] = {
     {"logit_bias", FieldUse::kHonoured, "token ids and numbers", nullptr},
     {"seed", FieldUse::kHonoured, "same seed, same text, whoever else is asking", nullptr},
     {"stop", FieldUse::kHonoured, "a string or a list", nullptr},
-    {"stop_ids", FieldUse::kHonoured, "token ids that end the text", nullptr},
+    {"stop_ids", FieldUse::kHonoured, "ids of tokens that end the text and are no part of it", nullptr},
+    {"stop_token_ids", FieldUse::kHonoured, "the same, vLLM's name", nullptr},
     {"min_tokens", FieldUse::kHonoured, "", nullptr},
     {"ignore_eos", FieldUse::kHonoured, "", nullptr},
 };
@@ -372,6 +369,21 @@ std::vector<Field> With(std::span<const Field> own) {
 
 }  // namespace
 
+Result<Json> ParseBody(std::string_view body) {
+  if (CountValues(body) > kMostValues) {
+    return InvalidArgumentError(fmt::format("the request's body holds more than {} values", kMostValues));
+  }
+  Result<Json> json = ParseJson(body, "the request's body");
+  return json.ok() ? std::move(json) : InvalidArgumentError(json.status().message());
+}
+
+Status WrongField(std::string_view name, std::string_view wanted, const Json& found) {
+  constexpr size_t kMostShown = 60;
+  std::string text = found.is_array() || found.is_object() ? std::string(found.TypeName()) : WriteJson(found);
+  if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
+  return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", name, wanted, text));
+}
+
 std::span<const Field> ChatFields() {
   static const std::vector<Field> fields = With(kChat);
   return fields;
@@ -383,14 +395,10 @@ std::span<const Field> CompletionFields() {
 }
 
 Result<TextRequest> ParseRequest(std::string_view body, std::span<const Field> fields, const TextRequest& defaults) {
-  if (CountValues(body) > kMostValues) {
-    return InvalidArgumentError(fmt::format("the request's body holds more than {} values", kMostValues));
-  }
-  Result<Json> json = ParseJson(body, "the request's body");
-  if (!json.ok()) return InvalidArgumentError(json.status().message());
-  if (!json->is_object()) return InvalidArgumentError("the request's body must be a JSON object");
+  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  if (!json.is_object()) return InvalidArgumentError("the request's body must be a JSON object");
   TextRequest request = defaults;
-  for (const auto& [name, value] : json->as_object()) {
+  for (const auto& [name, value] : json.as_object()) {
     if (value.is_null()) continue;
     const auto field =
         std::find_if(fields.begin(), fields.end(), [&wanted = name](const Field& f) { return f.name == wanted; });

@@ -43,6 +43,12 @@ struct TextRequest {
   bool echo = false;
 };
 
+// A body as JSON. Errors: kInvalidArgument, also for one whose values would take far more memory than its text.
+Result<Json> ParseBody(std::string_view body);
+
+// kInvalidArgument: what the field `name` must be, and what it is.
+Status WrongField(std::string_view name, std::string_view wanted, const Json& found);
+
 // What becomes of a field of a request.
 enum class FieldUse : uint8_t { kHonoured, kIgnored, kRefused };
 

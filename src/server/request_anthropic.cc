@@ -6,10 +6,6 @@
 namespace nunspark::server {
 namespace {
 
-Status Wrong(std::string_view field, std::string_view wanted, const Json& found) {
-  return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", field, wanted, found.TypeName()));
-}
-
 const std::string* TypeOf(const Json& block) {
   const Json* const type = block.Find("type");
   return type != nullptr && type->is_string() ? &type->as_string() : nullptr;
@@ -18,7 +14,7 @@ const std::string* TypeOf(const Json& block) {
 // Text of a string, or of blocks that are all text, joined by a space.
 Result<std::string> TextOf(const std::string& where, const Json& content) {
   if (content.is_string()) return content.as_string();
-  if (!content.is_array()) return Wrong(where, "a string or a list of blocks", content);
+  if (!content.is_array()) return WrongField(where, "a string or a list of blocks", content);
   std::string text;
   for (size_t i = 0; i < content.as_array().size(); ++i) {
     const Json& block = content.as_array()[i];
@@ -38,14 +34,14 @@ Status AddMessage(const std::string& where, const std::string& role, const Json&
     out.push_back(Json::Object{{"role", role}, {"content", content.as_string()}});
     return Status();
   }
-  if (!content.is_array()) return Wrong(where + ".content", "a string or a list of blocks", content);
+  if (!content.is_array()) return WrongField(where + ".content", "a string or a list of blocks", content);
   std::string text;
   Json::Array calls;
   for (size_t i = 0; i < content.as_array().size(); ++i) {
     const Json& block = content.as_array()[i];
     const std::string at = fmt::format("{}.content[{}]", where, i);
     const std::string* const type = TypeOf(block);
-    if (type == nullptr) return Wrong(at, "an object with a \"type\"", block);
+    if (type == nullptr) return WrongField(at, "an object with a \"type\"", block);
     if (*type == "text") {
       const Json* const its_text = block.Find("text");
       if (its_text == nullptr || !its_text->is_string()) return InvalidArgumentError(at + " has no \"text\"");
@@ -75,7 +71,7 @@ Status AddMessage(const std::string& where, const std::string& role, const Json&
     }
   }
   if (text.empty() && calls.empty()) return Status();
-  Json message(Json::Object{{"role", role}, {"content", std::move(text)}});
+  Json message(Json::Object{{"role", role}, {"content", text.empty() ? Json() : Json(std::move(text))}});
   if (!calls.empty()) message.Set("tool_calls", std::move(calls));
   out.push_back(std::move(message));
   return Status();
@@ -83,7 +79,7 @@ Status AddMessage(const std::string& where, const std::string& role, const Json&
 
 Status TakeMessages(const Json& value, TextRequest& request) {
   if (!value.is_array() || value.as_array().empty())
-    return Wrong("messages", "a list of messages, at least one", value);
+    return WrongField("messages", "a list of messages, at least one", value);
   Json::Array messages;
   // The system text may have come before.
   if (request.messages.is_array()) messages = request.messages.as_array();
@@ -92,7 +88,7 @@ Status TakeMessages(const Json& value, TextRequest& request) {
     const std::string where = fmt::format("messages[{}]", i);
     const Json* const role = message.Find("role");
     const Json* const content = message.Find("content");
-    if (role == nullptr || !role->is_string()) return Wrong(where, "an object with a \"role\"", message);
+    if (role == nullptr || !role->is_string()) return WrongField(where, "an object with a \"role\"", message);
     if (content == nullptr) return InvalidArgumentError(where + " has no \"content\"");
     RETURN_IF_ERROR(AddMessage(where, role->as_string(), *content, messages));
   }
@@ -111,7 +107,7 @@ Status TakeSystem(const Json& value, TextRequest& request) {
 }
 
 Status TakeStream(const Json& value, TextRequest& request) {
-  if (!value.is_bool()) return Wrong("stream", "true or false", value);
+  if (!value.is_bool()) return WrongField("stream", "true or false", value);
   request.stream = value.as_bool();
   return Status();
 }
@@ -126,7 +122,7 @@ Status TakeMaxTokens(const Json& value, TextRequest& request) {
 }
 
 Status TakeTools(const Json& value, TextRequest& request) {
-  if (!value.is_array()) return Wrong("tools", "a list", value);
+  if (!value.is_array()) return WrongField("tools", "a list", value);
   Json::Array tools;
   for (size_t i = 0; i < value.as_array().size(); ++i) {
     const Json& tool = value.as_array()[i];
@@ -167,7 +163,7 @@ Status TakeToolChoice(const Json& value, TextRequest& request) {
 
 Status TakeThinking(const Json& value, TextRequest& request) {
   const std::string* const type = TypeOf(value);
-  if (type == nullptr) return Wrong("thinking", "an object with a \"type\"", value);
+  if (type == nullptr) return WrongField("thinking", "an object with a \"type\"", value);
   request.thinking = *type != "disabled";
   const Json* const budget = value.Find("budget_tokens");
   if (!*request.thinking || budget == nullptr || budget->is_null()) return Status();
@@ -179,7 +175,7 @@ Status TakeThinking(const Json& value, TextRequest& request) {
 }
 
 Status TakeModel(const Json& value, TextRequest&) {
-  if (!value.is_string()) return Wrong("model", "a string", value);
+  if (!value.is_string()) return WrongField("model", "a string", value);
   return Status();
 }
 

@@ -30,6 +30,85 @@ void SendError(const HttpRequest& request, Exchange& exchange, int status, const
   exchange.Send(IsAnthropic(request.path) ? AnthropicError(status, message) : OpenAiError(status, message, code));
 }
 
+int64_t CountOf(std::string_view text, std::string_view word) {
+  int64_t count = 0;
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + word.size())) ++count;
+  return count;
+}
+
+// All that stats.h counts.
+void AddEngine(const EngineStats& engine, PrometheusText& text) {
+  const CacheStats& cache = engine.cache;
+  const auto by_kind = [&](std::string_view name, std::string_view help, int64_t KindStats::*member) {
+    text.Counters(name, help, "kind",
+                  {{"dense", cache.dense.*member}, {"core", cache.core.*member}, {"expert", cache.expert.*member}});
+  };
+  by_kind("piece_hits_total", "Weights used while in memory.", &KindStats::hits);
+  by_kind("piece_misses_total", "Weights that had to be read, or were still being read.", &KindStats::misses);
+  by_kind("piece_coalesced_total", "Of them, already on their way.", &KindStats::coalesced);
+  by_kind("piece_bytes_read_total", "Bytes of such weights read from the drive.", &KindStats::bytes_read);
+  text.Counter("bytes_read_total", "Bytes of weights read from the drive.", cache.bytes_read());
+
+  const auto prefetched = [&](std::string_view name, std::string_view help, int64_t PrefetchStats::*member) {
+    text.Counters(name, help, "kind",
+                  {{"core", cache.core_prefetch.*member}, {"expert", cache.expert_prefetch.*member}});
+  };
+  prefetched("prefetch_issued_total", "Weights read ahead.", &PrefetchStats::issued);
+  prefetched("prefetch_used_total", "Of them, used in time.", &PrefetchStats::used);
+  prefetched("prefetch_wasted_total", "Of them, not used in time.", &PrefetchStats::wasted);
+  prefetched("prefetch_withdrawn_total", "Of them, taken back before they were read.", &PrefetchStats::withdrawn);
+  prefetched("prefetch_issued_bytes_total", "Bytes read ahead.", &PrefetchStats::issued_bytes);
+  prefetched("prefetch_used_bytes_total", "Of them, used.", &PrefetchStats::used_bytes);
+  prefetched("prefetch_wasted_bytes_total", "Of them, not used.", &PrefetchStats::wasted_bytes);
+  text.Counter("lookahead_passes_total", "Passes with predictions of experts.", cache.lookahead_passes);
+  text.Counter("lookahead_skipped_total", "Predictions not made for want of a core.", cache.lookahead_skipped);
+
+  const auto by_pass = [&](std::string_view name, std::string_view help, int64_t PassStats::*member) {
+    text.Counters(name, help, "kind", {{"decode", cache.decode.*member}, {"prompt", cache.prompt.*member}});
+  };
+  by_pass("passes_total", "Passes of one row, and of several.", &PassStats::passes);
+  by_pass("pass_rows_total", "Their rows.", &PassStats::rows);
+  by_pass("pass_microseconds_total", "Their time.", &PassStats::wall_us);
+  by_pass("pass_stall_microseconds_total", "Of it, waiting for the drive.", &PassStats::stall_us);
+  by_pass("pass_bytes_read_total", "Bytes read for them.", &PassStats::bytes_read);
+
+  const auto by_layer = [&](std::string_view name, std::string_view help, int64_t LayerStats::*member) {
+    PrometheusText::Values values;
+    for (const LayerStats& layer : engine.layers) values.emplace_back(fmt::format("{}", values.size()), layer.*member);
+    text.Counters(name, help, "layer", values);
+  };
+  by_layer("layer_hits_total", "Weights of a layer used while in memory.", &LayerStats::hits);
+  by_layer("layer_misses_total", "Those that were not there yet.", &LayerStats::misses);
+  by_layer("layer_coalesced_total", "Of them, already on their way.", &LayerStats::coalesced);
+  by_layer("layer_bytes_read_total", "Bytes of a layer read from the drive.", &LayerStats::bytes_read);
+  by_layer("layer_stall_microseconds_total", "Time that its passes waited for the drive.", &LayerStats::stall_us);
+  by_layer("layer_prefetch_issued_total", "Its weights read ahead.", &LayerStats::prefetch_issued);
+  by_layer("layer_prefetch_used_total", "Of them, used in time.", &LayerStats::prefetch_used);
+  by_layer("layer_prefetch_wasted_total", "Of them, not used in time.", &LayerStats::prefetch_wasted);
+
+  text.Counter("stall_microseconds_total", "Time the passes waited for the drive.", cache.stall_us);
+  text.Counter("read_microseconds_total", "Time with a read under way.", cache.read_us);
+  text.Counter("read_timeouts_total", "Reads that the drive did not answer in time.", cache.read_timeouts);
+  text.Gauge("quarantined_slots", "Slots held by such reads.", cache.quarantined_slots);
+  text.Gauge("given_back_slots", "Slots given back to a system short of memory.", cache.given_back_slots);
+  text.Gauge("weights_resident_bytes", "Weights in memory inside the budget.", cache.resident_bytes);
+  text.Gauge("weights_resident_peak_bytes", "The most there were.", cache.resident_peak_bytes);
+  text.Gauge("kv_peak_bytes", "Keys and values, the most there were.", engine.kv.resident_peak_bytes);
+  text.Counter("kv_hits_total", "Blocks of keys and values used while in memory.", engine.kv.hits);
+  text.Counter("kv_misses_total", "Those that had to be read back.", engine.kv.misses);
+  text.Counter("kv_spilled_bytes_total", "Keys and values written to the drive.", engine.kv.spilled_bytes);
+  text.Counter("kv_reloaded_bytes_total", "Those read back.", engine.kv.reloaded_bytes);
+  text.Counter("kv_stall_microseconds_total", "Time the passes waited for them.", engine.kv.stall_us);
+  text.Gauge("prefix_bytes", "Keys and values kept of earlier prompts.", engine.prefix_bytes);
+  text.Counter("prefix_lookups_total", "Prompts looked up among earlier ones.", engine.prefix_lookups);
+  text.Counter("prefix_tokens_asked_total", "Their tokens.", engine.prefix_tokens_asked);
+  text.Counter("prefix_tokens_found_total", "Of them, those that did not have to be computed.",
+               engine.prefix_tokens_found);
+  text.Gauge("process_peak_bytes", "Memory of the process, the most there was.", engine.process_peak_bytes);
+  text.Counter("page_faults_minor_total", "Page faults without a read.", engine.minor_page_faults);
+  text.Counter("page_faults_major_total", "Page faults with a read.", engine.major_page_faults);
+}
+
 // Of models opened by ModelFiles::Open, which makes no others.
 const ModelFilesImpl& Impl(const ModelFiles& files) { return static_cast<const ModelFilesImpl&>(files); }
 
@@ -154,6 +233,9 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
     ASSIGN_OR_RETURN(prepared.form, FormOf(request, prepared.reading));
     return prepared;
   }
+  if (request.tools.is_null() && (request.tool_use == ToolUse::kRequired || request.tool_use == ToolUse::kNamed)) {
+    return InvalidArgumentError("\"tool_choice\" asks for a call, but there are no \"tools\"");
+  }
   const bool tools = !request.tools.is_null() && request.tool_use != ToolUse::kNone;
   if (tools && format_.tools == text::ToolFamily::kNone) {
     return UnsupportedError("\"tools\": this model's chat template knows no way to call them");
@@ -171,7 +253,7 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
   if (request.template_kwargs.is_object()) {
     for (const auto& [name, value] : request.template_kwargs.as_object()) context.Set(name, value);
   }
-  Result<std::string> text = files_.FormatChat(WriteJson(context));
+  Result<std::string> text = FormatChat(std::move(context));
   if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
     return InvalidArgumentError("this model has no chat template; send its prompts to /v1/completions");
   }
@@ -191,6 +273,26 @@ Result<Service::Prepared> Service::Prepare(const TextRequest& request) {
                      files_.Encode(end.before + end.marker + (prepared.form == nullptr ? end.after : "")));
   }
   return prepared;
+}
+
+// Some templates ask whether a message's content is null; others fail on null, or write "None": these get "" instead.
+Result<std::string> Service::FormatChat(Json context) const {
+  Result<std::string> text = files_.FormatChat(WriteJson(context));
+  const Json* const messages = context.Find("messages");
+  if (!messages->is_array()) return text;
+  Json::Array filled = messages->as_array();
+  bool any = false;
+  for (Json& message : filled) {
+    const Json* const content = message.Find("content");
+    if (!message.is_object() || (content != nullptr && !content->is_null())) continue;
+    message.Set("content", "");
+    any = true;
+  }
+  if (!any) return text;
+  context.Set("messages", std::move(filled));
+  Result<std::string> filled_text = files_.FormatChat(WriteJson(context));
+  const bool writes_none = text.ok() && filled_text.ok() && CountOf(*text, "None") > CountOf(*filled_text, "None");
+  return text.ok() && !writes_none ? text : filled_text;
 }
 
 int64_t Service::ReasoningBudgetOf(const TextRequest& request) const {
@@ -334,39 +436,21 @@ HttpResponse Service::Models(const std::string& path) const {
 
 HttpResponse Service::Metrics() const {
   const SchedulerStats scheduler = scheduler_.stats();
-  const EngineStats engine = scheduler_.engine_stats();
-  const CacheStats& cache = engine.cache;
-  const std::string& model = options_.model_name;
-  std::string text = metrics_.PrometheusText(model);
-  const auto line = [&](std::string_view type, std::string_view name, std::string_view help, int64_t value) {
-    text += fmt::format("# HELP nunspark_{0} {1}\n# TYPE nunspark_{0} {2}\nnunspark_{0}{{model=\"{3}\"}} {4}\n", name,
-                        help, type, model, value);
-  };
-  line("gauge", "requests_running", "Sequences that are being decoded.", scheduler.running);
-  line("gauge", "requests_waiting", "Requests in the queue.", scheduler.waiting);
-  line("gauge", "batch_sequences_running", "Of those that are being decoded, lines of batches.",
-       scheduler.background_running);
-  line("counter", "steps_total", "Passes of the model.", scheduler.steps);
-  line("counter", "bytes_read_total", "Bytes of weights read from the drive.", cache.bytes_read());
-  line("counter", "stall_microseconds_total", "Time the passes waited for the drive.", cache.stall_us);
-  line("gauge", "weights_resident_bytes", "Weights in memory inside the budget.", cache.resident_bytes);
-  line("gauge", "weights_resident_peak_bytes", "The most there were.", cache.resident_peak_bytes);
-  line("gauge", "kv_peak_bytes", "Keys and values, the most there were.", engine.kv.resident_peak_bytes);
-  line("gauge", "prefix_bytes", "Keys and values kept of earlier prompts.", engine.prefix_bytes);
-  line("counter", "prefix_lookups_total", "Prompts looked up among earlier ones.", engine.prefix_lookups);
-  line("counter", "prefix_tokens_found_total", "Their tokens that did not have to be computed.",
-       engine.prefix_tokens_found);
-  line("gauge", "process_peak_bytes", "Memory of the process, the most there was.", engine.process_peak_bytes);
-  line("counter", "expert_hits_total", "Experts used while in memory.", cache.expert.hits);
-  line("counter", "expert_misses_total", "Experts that had to be read.", cache.expert.misses);
-  line("counter", "core_hits_total", "Layers' other weights used while in memory.", cache.core.hits + cache.dense.hits);
-  line("counter", "core_misses_total", "Those that had to be read.", cache.core.misses + cache.dense.misses);
-  line("counter", "prefetch_issued_total", "Experts read ahead.", cache.expert_prefetch.issued);
-  line("counter", "prefetch_used_total", "Of them, used in time.", cache.expert_prefetch.used);
-  line("counter", "read_timeouts_total", "Reads that the drive did not answer in time.", cache.read_timeouts);
-  line("counter", "page_faults_major_total", "Page faults with a read.", engine.major_page_faults);
-  if (options_.batches != nullptr) text += options_.batches->PrometheusText(model);
-  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};
+  PrometheusText text(options_.model_name);
+  metrics_.AddTo(text);
+  text.Gauge("requests_running", "Sequences that are being decoded.", scheduler.running);
+  text.Gauge("requests_waiting", "Requests in the queue.", scheduler.waiting);
+  text.Gauge("batch_sequences_running", "Of those that are being decoded, lines of batches.",
+             scheduler.background_running);
+  text.Counter("steps_total", "Passes of the model.", scheduler.steps);
+  AddEngine(scheduler_.engine_stats(), text);
+  if (options_.batches != nullptr) options_.batches->AddTo(text);
+  return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = text.Take()};
+}
+
+std::string ModelNameOf(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.substr(path.rfind('/') + 1);
 }
 
 Result<std::shared_ptr<const text::GrammarVocabulary>> VocabularyOf(const ModelFiles& files) {

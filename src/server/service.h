@@ -66,6 +66,7 @@ class Service {
     std::shared_ptr<text::CompiledGrammar> form{};
   };
   Result<Prepared> Prepare(const TextRequest& request);
+  Result<std::string> FormatChat(Json context) const;
   // In tokens; -1: none.
   int64_t ReasoningBudgetOf(const TextRequest& request) const;
   // What the answer has to look like; nullptr: anything.
@@ -87,6 +88,9 @@ class Service {
   std::atomic<bool> draining_{false};
   std::unique_ptr<Workers> workers_;
 };
+
+// What the model at `path` is called where nobody says: the last part of the path.
+std::string ModelNameOf(std::string path);
 
 // What structured output needs of a model. Errors: GrammarVocabulary::Create's.
 Result<std::shared_ptr<const text::GrammarVocabulary>> VocabularyOf(const ModelFiles& files);

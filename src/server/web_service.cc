@@ -11,6 +11,8 @@
 #include "io/file.h"
 #include "server/access.h"
 #include "server/answers.h"
+#include "server/request.h"
+#include "server/service.h"
 #include "server/upload.h"
 #include "server/web_assets.h"
 
@@ -35,13 +37,6 @@ HttpResponse FailureResponse(const Status& status) { return DetailError(DetailSt
 bool IsPack(const std::string& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(std::filesystem::path(path) / "manifest.json", error);
-}
-
-std::string LastPart(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  std::string name = path.substr(path.rfind('/') + 1);
-  if (AsciiLower(name).ends_with(".gguf")) name.resize(name.size() - 5);
-  return name;
 }
 
 std::string TextOf(const Json& body, std::string_view name) {
@@ -141,7 +136,7 @@ void WebService::AnswerApi(HttpRequest& request, const std::shared_ptr<Exchange>
   const std::string route = request.method + " " + request.path;
   if (route == "GET /api/models") return exchange->Send(Models());
   if (route == "POST /api/files") return exchange->Send(Files(request));
-  if (route == "POST /api/batch") return exchange->Send(Batch(request));
+  if (route == "POST /api/batch") return exchange->Send(SubmitJobs(request));
   if (route == "POST /api/pack") return Pack(request, exchange);
   if (route == "POST /api/pull") return Pull(request, exchange);
   if (route == "GET /api/task") return exchange->Send(JsonResponse(task_->StateJson()));
@@ -222,22 +217,22 @@ HttpResponse WebService::Files(const HttpRequest& request) {
   return JsonResponse(Json::Object{{"files", std::move(list)}});
 }
 
-HttpResponse WebService::Batch(const HttpRequest& request) {
-  const Result<Json> body = ParseJson(request.body, "the request");
+HttpResponse WebService::SubmitJobs(const HttpRequest& request) {
+  const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return DetailError(422, body.status().message());
-  Result<BatchRequest> batch = ParseBatchRequest(*body);
-  if (!batch.ok()) return DetailError(422, batch.status().message());
-  if (!batch->output_dir.starts_with('/')) {
-    return DetailError(400, fmt::format("\"output_dir\" must be an absolute path, found '{}'", batch->output_dir));
+  Result<JobRequest> wanted = ParseJobRequest(*body);
+  if (!wanted.ok()) return DetailError(422, wanted.status().message());
+  if (!wanted->output_dir.starts_with('/')) {
+    return DetailError(400, fmt::format("\"output_dir\" must be an absolute path, found '{}'", wanted->output_dir));
   }
-  if (!IsPack(batch->model)) {
+  if (!IsPack(wanted->model)) {
     return DetailError(
-        400, fmt::format("\"model\": {} is no packed model (it has no manifest.json); pack it first", batch->model));
+        400, fmt::format("\"model\": {} is no packed model (it has no manifest.json); pack it first", wanted->model));
   }
   // A folder that cannot be made is each job's error, told where its result would be.
   std::error_code ignored;
-  std::filesystem::create_directories(batch->output_dir, ignored);
-  const Result<std::vector<Job>> jobs = jobs_->Submit(std::move(*batch));
+  std::filesystem::create_directories(wanted->output_dir, ignored);
+  const Result<std::vector<Job>> jobs = jobs_->Submit(std::move(*wanted));
   if (!jobs.ok()) {
     return jobs.status().code() == StatusCode::kInvalidArgument ? DetailError(422, jobs.status().message())
                                                                 : FailureResponse(jobs.status());
@@ -248,14 +243,17 @@ HttpResponse WebService::Batch(const HttpRequest& request) {
 }
 
 void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const Result<Json> body = ParseJson(request.body, "the request");
+  const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return exchange->Send(DetailError(422, body.status().message()));
   const std::string source = TextOf(*body, "source");
   if (source.empty()) return exchange->Send(DetailError(400, "\"source\" is missing: the model that is to be packed"));
   const Result<std::string> path = models_.PathOf(source);
   if (!path.ok()) return exchange->Send(FailureResponse(path.status()));
   std::string out = TextOf(*body, "out_dir");
-  if (out.empty()) out = LastPart(source);
+  if (out.empty()) {
+    out = ModelNameOf(source);
+    if (AsciiLower(out).ends_with(".gguf")) out.resize(out.size() - 5);
+  }
   const std::string out_dir = (std::filesystem::path(options_.packed_root) / out).lexically_normal().string();
   const Status started = task_->Start(
       "pack", source, out_dir, [path = *path, out_dir](LongTask& task) { return PackModel(path, out_dir, task); },
@@ -264,7 +262,7 @@ void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange
 }
 
 void WebService::Pull(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const Result<Json> body = ParseJson(request.body, "the request");
+  const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return exchange->Send(DetailError(422, body.status().message()));
   if (!options_.hub) return exchange->Send(DetailError(400, "there is no folder for the hub's cache"));
   if (options_.hub->offline) return exchange->Send(DetailError(400, "HF_HUB_OFFLINE is set: nothing is downloaded"));
@@ -302,7 +300,7 @@ bool AnswerPage(const HttpRequest& request, Exchange& exchange, const std::vecto
 
 void WebService::AnswerChat(HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   if (request.method != "POST") return exchange->Send(OpenAiError(405, request.path + " takes POST"));
-  const Result<Json> body = ParseJson(request.body, "the request");
+  const Result<Json> body = ParseBody(request.body);
   if (!body.ok()) return exchange->Send(OpenAiError(400, body.status().message()));
   const Json* const model = body->Find("model");
   if (model == nullptr || !model->is_string() || model->as_string().empty()) {

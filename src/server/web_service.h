@@ -54,7 +54,7 @@ class WebService {
   HttpResponse Models();
   HttpResponse ModelList();
   HttpResponse Files(const HttpRequest& request);
-  HttpResponse Batch(const HttpRequest& request);
+  HttpResponse SubmitJobs(const HttpRequest& request);
   void Pack(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void Pull(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   HttpResponse Stats() const;

@@ -376,6 +376,32 @@ TEST(ServeBatches, LinesGiveWayToOtherRequests) {
   }
 }
 
+TEST(ServeBatches, AFullDiskDelaysThemAndLosesNothing) {
+  constexpr int kLines = 60;
+  const TempFolder temp;
+  std::string ignored;
+  if (RunShell("mount -t tmpfs -o size=4m tmpfs " + temp.path(), &ignored, &ignored) != 0) {
+    GTEST_SKIP() << "needs the right to mount a small file system";
+  }
+  {
+    const Server server("--no-prefix-cache --data-dir " + temp.path() + "/data");
+    const std::string file = Upload(server, Input(kLines, 40));
+    const std::string id = MemberOf(CreateBatch(server, file), {"id"}).as_string();
+    EXPECT_NE(RunShell("dd if=/dev/zero bs=4k of=" + temp.path() + "/fill", &ignored, &ignored), 0);
+    while (server.Log().find("no space is left") == std::string::npos) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(PostForm(server, Form(std::string(100000, 'x'))).status, 507);
+    EXPECT_EQ(server.Ask("POST", "/v1/chat/completions", ChatBody(1, 4)).status, 200);
+    EXPECT_NE(StatusOf(BatchOf(server, id)), "completed");
+    EXPECT_EQ(RunShell("rm " + temp.path() + "/fill", &ignored), 0);
+    const Json batch = AwaitEnd(server, id);
+    EXPECT_EQ(StatusOf(batch), "completed");
+    const std::vector<Json> lines = LinesOf(Content(server, batch, "output_file_id"));
+    ASSERT_EQ(lines.size(), static_cast<size_t>(kLines));
+    for (int i = 0; i < kLines; ++i) EXPECT_EQ(IdOf(lines[static_cast<size_t>(i)]), "line " + std::to_string(i));
+  }
+  EXPECT_EQ(RunShell("umount " + temp.path(), &ignored), 0);
+}
+
 TEST(ServeBatches, SlowKilledAtAnyMomentLosesAndRepeatsNothing) {
   constexpr int kKills = 50, kLines = 60;
   const TempFolder temp;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -273,17 +274,20 @@ TEST(Serve, AnswersAreOfTheFormThatIsAskedFor) {
   EXPECT_EQ(server.Post("/v1/chat/completions", grammar).status, 400);
 }
 
-// A model that reasons, as far as its template knows.
-std::string ReasoningDemo(const TempFolder& temp) {
+// The demo model with another template.
+std::string DemoWithTemplate(const TempFolder& temp, const std::string& text) {
   std::string ignored;
   EXPECT_EQ(RunShell("cp -r " + Demo() + "/. " + temp.path(), &ignored), 0);
-  const std::string path = temp.path() + "/chat_template.jinja";
-  std::string text = ReadWholeFile(path).value();
+  std::ofstream(temp.path() + "/chat_template.jinja") << text;
+  return temp.path();
+}
+
+// A model that reasons, as far as its template knows.
+std::string ReasoningDemo(const TempFolder& temp) {
+  std::string text = ReadWholeFile(Demo() + "/chat_template.jinja").value();
   const std::string turn = "assistant\\n";
   text.insert(text.rfind(turn) + turn.size(), "<think>\\n");
-  text += "{#- <think> </think> -#}";
-  std::ofstream(path) << text;
-  return temp.path();
+  return DemoWithTemplate(temp, text + "{#- <think> </think> -#}");
 }
 
 TEST(Serve, ReasoningEndsWithItsBudgetAndTheAnswerFollows) {
@@ -372,6 +376,166 @@ TEST(Serve, AnEndInsideReasoningStillGivesAnAnswer) {
   EXPECT_LT(MemberOf(json, {"usage", "completion_tokens"}).as_int(), 40);
 }
 
+TEST(Serve, ACallThatIsCutLeavesNoMarkup) {
+  const TempFolder temp;
+  const Server server("--parallel 4",
+                      DemoWithTemplate(temp,
+                                       "{{ '<tool_call>{\"name\": .., \"arguments\": ..}</tool_call>' if tools }}"
+                                       "{% for m in messages %}{{ m.content }}{% endfor %}"));
+  bool ended = false;
+  for (int64_t tokens = 1; !ended; ++tokens) {
+    ASSERT_LT(tokens, 200);
+    Json request = Chat("Rome?", tokens);
+    request.Set("tools", ParseJson(R"([{"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"town": {"enum": ["Paris", "Rome"]}}, "required": ["town"],
+        "additionalProperties": false}}}])",
+                                   "tools")
+                             .value());
+    request.Set("tool_choice", "required");
+    const Reply reply = server.Post("/v1/chat/completions", request);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json choice = MemberOf(reply.json(), {"choices"}).as_array()[0];
+    const Json* const content = choice.Find("message")->Find("content");
+    EXPECT_TRUE(content->is_null() || content->as_string().empty()) << reply.body;
+    ended = choice.Find("finish_reason")->as_string() == "tool_calls";
+    const Json* const calls = choice.Find("message")->Find("tool_calls");
+    EXPECT_TRUE(ended || choice.Find("finish_reason")->as_string() == "length") << reply.body;
+    if (calls == nullptr) continue;
+    EXPECT_EQ(MemberOf(calls->as_array()[0], {"function", "name"}).as_string(), "get_weather");
+    const std::string arguments = MemberOf(calls->as_array()[0], {"function", "arguments"}).as_string();
+    EXPECT_EQ(arguments.find('<'), std::string::npos) << arguments;
+    if (ended) {
+      EXPECT_EQ(arguments.substr(0, 1), "{");
+      EXPECT_TRUE(ParseJson(arguments, "arguments").ok()) << arguments;
+    }
+  }
+}
+
+TEST(Serve, MessagesWithoutContentAreTakenByEveryTemplate) {
+  const std::string calls = R"("tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments":
+      "{}"}}])";
+  const auto body = [&](const std::string& first, const std::string& second) {
+    return R"({"max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", )" + first +
+           calls + R"(}, {"role": "tool", "content": "x"}, {"role": "assistant", )" + second +
+           R"(}, {"role": "user", "content": "Go on."}]})";
+  };
+  struct Case {
+    const char* text;
+    bool tells_null;  // from ""
+  };
+  const Case cases[] = {
+      {"{% for m in messages %}{{ m.role + ':' + m.content + '\n' }}{% endfor %}", false},
+      {"{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}", false},
+      {"{% for m in messages %}{{ m.role }}:{% if m.content is none %}nothing at all{% else %}{{ m.content }}{% endif "
+       "%}"
+       "{% endfor %}",
+       true},
+  };
+  for (const Case& one : cases) {
+    const TempFolder temp;
+    const Server server("", DemoWithTemplate(temp, one.text));
+    const auto prompt_tokens = [&](const std::string& first, const std::string& second) {
+      const Reply reply = server.Ask("POST", "/v1/chat/completions", body(first, second));
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      return MemberOf(reply.json(), {"usage", "prompt_tokens"}).as_int();
+    };
+    const std::string null = R"("content": null)", empty = R"("content": "")";
+    const int64_t with_empty = prompt_tokens(empty + ", ", empty);
+    EXPECT_EQ(prompt_tokens(null + ", ", null) != with_empty, one.tells_null) << one.text;
+    if (!one.tells_null) {
+      EXPECT_EQ(prompt_tokens("", null), with_empty) << one.text;
+    }
+    const Reply anthropic =
+        server.Ask("POST", "/v1/messages",
+                   R"({"max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content":
+            [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]}, {"role": "user", "content":
+            [{"type": "tool_result", "tool_use_id": "1", "content": "x"}]}]})");
+    EXPECT_EQ(anthropic.status, 200) << anthropic.body;
+  }
+}
+
+TEST(Serve, TokensThatEndTheTextAreNoPartOfIt) {
+  const std::string prompt = "Tell me a story about a cat.";
+  const Json alone = JsonOf(Nunspark("generate " + Demo() + " --prompt '" + prompt + "' --max-tokens 30 --json"));
+  const Json::Array ids = MemberOf(alone, {"ids"}).as_array();
+  ASSERT_EQ(ids.size(), 30u);
+  const Json end = ids[12];
+  const auto before = std::find(ids.begin(), ids.end(), end) - ids.begin();
+  ASSERT_GT(before, 2);
+  const std::string want = AloneText(prompt, "--max-tokens " + std::to_string(before));
+  EXPECT_EQ(AloneText(prompt, "--max-tokens 30 --stop-ids " + WriteJson(end)), want);
+  const Server server;
+  for (const char* name : {"stop_ids", "stop_token_ids"}) {
+    Json request = Chat(prompt);
+    request.Set(name, Json::Array{end});
+    const Json reply = server.Post("/v1/chat/completions", request).json();
+    EXPECT_EQ(ContentOf(reply), want);
+    EXPECT_EQ(MemberOf(reply, {"choices"}).as_array()[0].Find("finish_reason")->as_string(), "stop");
+    EXPECT_EQ(MemberOf(reply, {"usage", "completion_tokens"}).as_int(), before + 1);
+  }
+  const TempFolder temp;
+  std::ofstream(temp.path() + "/in") << WriteJson(Json(Json::Object{
+                                            {"prompt", prompt}, {"max_tokens", 30}, {"stop_ids", Json::Array{end}}}))
+                                     << "\n";
+  const Ran batch = Nunspark("generate " + Demo() + " --batch " + temp.path() + "/in --out " + temp.path() + "/out");
+  ASSERT_EQ(batch.code, 0) << batch.err;
+  EXPECT_EQ(MemberOf(ParseJson(ReadWholeFile(temp.path() + "/out").value(), "out").value(), {"text"}).as_string(),
+            want);
+}
+
+TEST(Serve, EveryDrafterGivesTheTextThatThereIsWithoutOne) {
+  const std::string draft = " --draft-model " + ModelPath("demo-draft-4bit"),
+                    eagle = " --eagle-drafter " + ModelPath("demo-eagle");
+  std::vector<std::string> want(8);
+  const auto flags_of = [](size_t i) {
+    return "--max-tokens " + std::to_string(20 + 3 * i) + (i % 2 == 1 ? " --temp 0.9 --seed " + std::to_string(i) : "");
+  };
+  const auto prompt_of = [](size_t i) { return "Tell me a story about number " + std::to_string(i) + "."; };
+  for (size_t i = 0; i < want.size(); ++i) want[i] = AloneText(prompt_of(i), flags_of(i));
+  for (const std::string& flags :
+       {draft + " --num-draft-tokens 4", draft + " --tree 3,2,1", eagle + " --num-draft-tokens 4",
+        eagle + " --tree 4,2,2,1", std::string(" --ngram-draft --num-draft-tokens 4"),
+        draft + " --tree 2,2 --kv-budget 1MB"}) {
+    const Server server("--no-adaptive --parallel 8" + flags);
+    std::vector<std::thread> clients;
+    for (size_t i = 0; i < want.size(); ++i) {
+      clients.emplace_back([&, i] {
+        Json request = Chat(prompt_of(i), static_cast<int64_t>(20 + 3 * i));
+        if (i % 2 == 1) {
+          request.Set("temperature", 0.9);
+          request.Set("seed", static_cast<int64_t>(i));
+        }
+        const Reply reply = server.Post("/v1/chat/completions", request);
+        ASSERT_EQ(reply.status, 200) << reply.body;
+        EXPECT_EQ(ContentOf(reply.json()), want[i]) << flags << ", " << i;
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    EXPECT_GT(server.Metric("drafted_tokens_total"), 0) << flags;
+    EXPECT_EQ(server.Metric("drafted_tokens_off_path_total"), 0) << flags;
+  }
+}
+
+TEST(Serve, WhatCannotWorkIsToldAtTheStart) {
+  const TempFolder temp;
+  const std::string serve = "serve " + Demo() + " --port 0 ";
+  ExpectError(Nunspark(serve + "--prefix-file /does/not/exist/prefixes"),
+              {"--prefix-file", "/does/not/exist/prefixes"});
+  ExpectError(Nunspark(serve + "--prefix-file " + temp.path()), {"--prefix-file", temp.path().c_str(), "no file"});
+  ExpectError(Nunspark(serve + "--kv-spill-dir /does/not/exist"), {"--kv-spill-dir", "/does/not/exist"});
+  ExpectError(Nunspark("web --port 0 --state-dir " + temp.path() + " --kv-spill-dir /does/not/exist"),
+              {"--kv-spill-dir", "/does/not/exist"});
+  ExpectError(Nunspark(serve + "--data-dir /does/not/exist/data"), {"/does/not/exist/data"});
+  ExpectError(Nunspark(serve + "--cors-origin 'a b'"), {"--cors-origin", "a b"});
+  for (const char* flag : {"--data-dir", "--model-name", "--alias", "--cors-origin", "--api-key-file", "--prefix-file",
+                           "--kv-spill-dir", "--host"}) {
+    const Ran ran = Nunspark(serve + flag + " ''");
+    EXPECT_EQ(ran.code, 2) << flag;
+    EXPECT_NE(ran.err.find(std::string(flag) + ": must not be empty"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(Nunspark("web --port 0 --state-dir ''").code, 2);
+}
+
 TEST(Serve, AnswersDoNotDependOnWhoElseIsAsking) {
   const Server server("--parallel 8 --draft-model " + ModelPath("demo-draft-4bit") + " --num-draft-tokens 4");
   std::vector<std::thread> clients;
@@ -392,6 +556,45 @@ TEST(Serve, AnswersDoNotDependOnWhoElseIsAsking) {
     std::string flags = "--max-tokens " + std::to_string(24 + i);
     if (i % 2 == 1) flags += " --temp 0.9 --seed " + std::to_string(i);
     EXPECT_EQ(texts[i], AloneText("Tell me a story about number " + std::to_string(i) + ".", flags)) << i;
+  }
+}
+
+// Checklist items 68 and 74.
+TEST(Serve, FlagsReachTheEngineAsThoseOfGenerateDo) {
+  const std::string prompt = "Tell me a story about the sea.";
+  std::set<std::string> texts;
+  for (const std::string& flags : {std::string("--kv-bits 4 --kv-group-size 32"), std::string("--numerics i8"),
+                                   std::string("--budget 3.7MB --no-prefetch --threads 1"),
+                                   std::string("--kv-budget 100kB --io pread --prefill-chunk 8")}) {
+    const Server server(flags);
+    const std::string text = ContentOf(server.Post("/v1/chat/completions", Chat(prompt, 60)).json());
+    EXPECT_EQ(text, AloneText(prompt, "--max-tokens 60 " + flags)) << flags;
+    texts.insert(text);
+  }
+  EXPECT_GT(texts.size(), 1u);  // else it would not matter what reaches the engine
+  const Server server("--max-tokens 7 --context 100");
+  const Json reply =
+      server.Ask("POST", "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}]})").json();
+  EXPECT_EQ(MemberOf(reply, {"usage", "completion_tokens"}).as_int(), 7);
+  EXPECT_EQ(server.Post("/v1/chat/completions", Chat("Hi", 100)).status, 400);
+}
+
+// Checklist item 69.
+TEST(Serve, PromptsAreComputedOnceUnlessAFlagSaysOtherwise) {
+  Json request = Chat(
+      "Tell me a story about the sea, a lighthouse and an old man who lives there with his dog, and what they do all "
+      "day "
+      "long when the weather is bad and nobody comes to see them. Make it long, please, and tell what the dog thinks.");
+  std::string cold;
+  for (const std::string flag : {"--no-prefix-cache", ""}) {
+    const Server server(flag);
+    for (const bool again : {false, true}) {
+      const Json reply = server.Post("/v1/chat/completions", request).json();
+      if (cold.empty()) cold = ContentOf(reply);
+      EXPECT_EQ(ContentOf(reply), cold);
+      const int64_t cached = MemberOf(reply, {"usage", "prompt_tokens_details", "cached_tokens"}).as_int();
+      EXPECT_EQ(cached > 0, again && flag.empty()) << cached;
+    }
   }
 }
 
