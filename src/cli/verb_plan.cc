@@ -23,6 +23,7 @@
 namespace nunspark::cli {
 namespace {
 
+constexpr int64_t kMemoryProbeBytes = 256 << 20;
 // As large as the reads of experts, and as many at once as saturate a drive.
 constexpr ProbeOptions kDriveProbe{.max_seconds = 0.3, .request_bytes = 512 << 10};
 
@@ -298,7 +299,7 @@ void Probe(Planned& p) {
   } else {
     p.drive_text = fmt::format("could not be measured ({})", drive.status().message());
   }
-  const Result<double> memory = MeasureMemoryRate(p.engine.threads);
+  const Result<double> memory = MeasureMemoryRate(p.engine.threads, AffordableProbeBytes(kMemoryProbeBytes));
   if (memory.ok()) p.rates.memory = *memory;
 }
 
