@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/batch_input.h"
+
 namespace nunspark::server {
 namespace {
 
@@ -92,6 +94,11 @@ TEST(Request, BodiesOfTooManyValuesAreRefused) {
   EXPECT_NE(Parse(many + "1]}").status().message().find("values"), std::string::npos);
   // What is inside a string is none.
   EXPECT_TRUE(Parse("{\"x\": \"\\\"" + std::string(600000, ',') + "\"}").ok());
+  // In batches, too.
+  BatchLineRequest request;
+  BatchLineError error;
+  EXPECT_FALSE(ParseBatchLine(many + "1]}", "/v1/chat/completions", request, error));
+  EXPECT_NE(error.message.find("values"), std::string::npos) << error.message;
 }
 
 TEST(Request, WrongTypesAreRefusedByName) {

@@ -14,6 +14,7 @@ namespace nunspark::server {
 namespace {
 
 constexpr size_t kLongestName = 200;
+constexpr size_t kMostOfForm = 256;  // each is synced to the drive
 constexpr size_t kNulWithin = 8192;
 constexpr double kMostInvalid = 0.05;
 
@@ -42,6 +43,9 @@ class FilesOfField : public MultipartHandler {
     wanted_ = field.name == field_;
     if (!wanted_) return Status();
     if (!field.filename) return InvalidArgumentError(fmt::format("the form's field \"{}\" is no file", field_));
+    if (files_.size() == kMostOfForm) {
+      return InvalidArgumentError(fmt::format("a form may hold {} files; send the others in another one", kMostOfForm));
+    }
     files_.push_back({.name = SafeFileName(*field.filename), .content = {}});
     return Status();
   }

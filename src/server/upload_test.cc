@@ -84,6 +84,10 @@ TEST(Upload, PartsAreFoundBetweenTheirBoundaries) {
   EXPECT_EQ((*files)[1].content, "");
   EXPECT_FALSE(FilesOfForm("application/json", body, "files").ok());
   EXPECT_FALSE(FilesOfForm("multipart/form-data", body, "files").ok());
+  std::string many;
+  for (int i = 0; i < 257; ++i) many += "--B\r\nContent-Disposition: form-data; name=files; filename=e\r\n\r\n\r\n";
+  EXPECT_NE(FilesOfForm("multipart/form-data; boundary=B", many + "--B--\r\n", "files").status().message().find("256"),
+            std::string::npos);
   // Wherever the body ends, it is refused or complete.
   for (size_t end = 0; end + 4 < body.size(); ++end) {
     EXPECT_FALSE(FilesOfForm("multipart/form-data; boundary=\"B\"", body.substr(0, end), "files").ok()) << end;
