@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Compares `nunspark chat-format` with Python's jinja2 on sweeps and on random templates.
 
-    tests/oracles/jinja_diff.py --binary build/release/nunspark [--seconds 300] [--seed 1] [--sweep]
+    tests/oracles/jinja_diff.py --binary build/release/bin/nunspark [--seconds 300] [--seed 1] [--sweep]
 
 --sweep first runs every filter, test, method and operator over a table of values. Prints each difference that is not
 explained below and exits with 1 if there is one.

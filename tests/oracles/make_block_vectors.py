@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/codec/gguf_<type>.safetensors: random blocks of GGML's types and what the gguf package says they are.
 
-Needs the Python packages gguf and numpy, which nothing else does. The output depends on nothing but this file (checked
+Needs the Python packages gguf and numpy. The output depends on nothing but this file (checked
 with gguf 0.19.0). Every block is random bytes, except that its scales in halves are finite and small, so that every bit
 of the layout matters.
 """

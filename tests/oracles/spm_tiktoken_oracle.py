@@ -2,7 +2,7 @@
 """Compares `nunspark tokenize` with the `sentencepiece` and `tiktoken` libraries on models made on the spot.
 
     pip install sentencepiece tiktoken tokenizers
-    tests/oracles/spm_tiktoken_oracle.py --command "build/release/nunspark tokenize" --text FILE [--cases 1500] [--seconds 600]
+    tests/oracles/spm_tiktoken_oracle.py --command "build/release/bin/nunspark tokenize" --text FILE [--cases 1500] [--seconds 600]
 
 FILE is any text of some 100 KB; models are trained on it in a temporary folder. Prints each difference; exits 1 when
 there was one. For development and CI only.
