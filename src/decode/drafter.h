@@ -6,6 +6,7 @@
 #ifndef NUNSPARK_DECODE_DRAFTER_H_
 #define NUNSPARK_DECODE_DRAFTER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -48,8 +49,9 @@ class Drafter {
   // before each proposal.
   virtual int32_t WantedLength(int32_t slot, int32_t most) = 0;
 
-  // Drafts for all requests, which are of different slots. Errors: of its own reads; kCancelled.
-  virtual Status Propose(std::span<const DraftRequest> requests) = 0;
+  // Drafts for all requests, which are of different slots. Errors: of its own reads; kCancelled once `cancelled` is
+  // set.
+  virtual Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) = 0;
 
   // What became of a proposal: `accepted` of `proposed` tokens, of a tree of so many levels. Not called where nothing
   // was proposed.

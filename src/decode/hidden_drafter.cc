@@ -28,7 +28,7 @@ int64_t HiddenDrafter::PlanBytes(int64_t hidden_dim, int64_t vocab_size, int32_t
   return 2 * max_rows * row + SamplerScratch::PlanBytes(vocab_size);
 }
 
-Status HiddenDrafter::Propose(std::span<const DraftRequest> requests) {
+Status HiddenDrafter::Propose(std::span<const DraftRequest> requests, const std::atomic<bool>&) {
   level_.Clear();
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].shape->depth() == 0) continue;

@@ -33,7 +33,7 @@ class HiddenDrafter : public Drafter {
   bool DraftsTrees() const override { return true; }
   void Begin(int32_t) override {}
   int32_t WantedLength(int32_t, int32_t most) override { return most; }
-  Status Propose(std::span<const DraftRequest> requests) override;
+  Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) override;
   void Observe(int32_t, int32_t, int32_t) override {}
 
  private:

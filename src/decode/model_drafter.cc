@@ -48,7 +48,8 @@ bool ModelDrafter::Fits(const DraftRequest& request) const {
   return std::ssize(request.tokens) + request.shape->depth() <= target_.context;
 }
 
-Status ModelDrafter::Propose(std::span<const DraftRequest> requests) {
+Status ModelDrafter::Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) {
+  batch_.cancelled = &cancelled;
   RETURN_IF_ERROR(CatchUp(requests));
   int32_t levels = 0;
   for (const DraftRequest& request : requests) levels = std::max(levels, request.shape->depth());

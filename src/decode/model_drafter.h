@@ -39,11 +39,8 @@ class ModelDrafter : public Drafter {
   bool DraftsTrees() const override { return true; }
   void Begin(int32_t slot) override;
   int32_t WantedLength(int32_t, int32_t most) override { return most; }
-  Status Propose(std::span<const DraftRequest> requests) override;
+  Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) override;
   void Observe(int32_t, int32_t, int32_t) override {}
-
-  // Ends a proposal between layers. Set before the first one.
-  void CancelWith(const std::atomic<bool>& cancelled) { batch_.cancelled = &cancelled; }
 
   // Bytes beside its model and keys and values, for the memory plan.
   static int64_t PlanBytes(std::span<const KvLayerShape> layers, int64_t context, int32_t slots, int32_t paths,

@@ -64,7 +64,7 @@ int32_t NgramDrafter::WantedLength(int32_t slot, int32_t most) {
   return std::min(most, lengths_[static_cast<size_t>(slot)].Next());
 }
 
-Status NgramDrafter::Propose(std::span<const DraftRequest> requests) {
+Status NgramDrafter::Propose(std::span<const DraftRequest> requests, const std::atomic<bool>&) {
   for (const DraftRequest& request : requests) {
     const std::span<const int32_t> following =
         FollowingTokens(request.tokens, options_.longest_suffix, request.shape->depth());

@@ -65,7 +65,7 @@ class NgramDrafter : public Drafter {
   bool DraftsTrees() const override { return false; }
   void Begin(int32_t slot) override { lengths_[static_cast<size_t>(slot)] = NgramLength(options_); }
   int32_t WantedLength(int32_t slot, int32_t most) override;
-  Status Propose(std::span<const DraftRequest> requests) override;
+  Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) override;
   void Observe(int32_t slot, int32_t proposed, int32_t accepted) override {
     lengths_[static_cast<size_t>(slot)].Observe(proposed, accepted);
   }

@@ -238,7 +238,7 @@ Status SequenceGroup::MakeDrafts(std::span<Member* const> decoding) {
   }
   if (requests_.empty()) return Status();
   const Clock::time_point start = Clock::now();
-  RETURN_IF_ERROR(target_.drafter->Propose(requests_));
+  RETURN_IF_ERROR(target_.drafter->Propose(requests_, target_.cancelled));
   draft_s_ = SecondsSince(start);
   return Status();
 }

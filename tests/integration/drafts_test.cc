@@ -1,7 +1,7 @@
 // The promise of speculation: whatever drafts, and however much, the tokens are those of plain decoding.
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,7 +9,9 @@
 #include "base/json.h"
 #include "base/read_file.h"
 #include "base/sanitized_testing.h"
+#include "decode/model_drafter.h"
 #include "formats/safetensors.h"
+#include "integration/draft_case.h"
 #include "integration/support.h"
 #include "io/file.h"
 
@@ -17,10 +19,6 @@ namespace nunspark::test {
 namespace {
 
 constexpr int64_t kContext = 192;
-
-std::string FolderOf(const std::string& name) {
-  return name.starts_with("demo") ? ModelPath(name) : DataPath("goldens/" + name);
-}
 
 // A prompt with repetitions in it, so that prompt lookup finds something, right and wrong.
 std::vector<int32_t> PromptOf(int64_t vocab_size, int length) {
@@ -125,6 +123,33 @@ TEST_P(Drafts, AtTheFloorBudgetToo) {
   ExpectPlain({.budget_bytes = floor, .drafter = {.draft_model = folder(), .tokens = 4, .adaptive = false}}, "model");
 }
 
+// A draft model may have a long prompt to catch up with.
+TEST(ModelDrafts, EndBetweenLayersWhenTheyAreCancelled) {
+  const auto files = ModelFilesImpl::OpenFolder(FolderOf("llama")).value();
+  const ModelLayout& layout = files->layout();
+  const Weights weights = LoadWeights(layout, files->checkpoint());
+  const auto pool = ThreadPool::Create(1).value();
+  const auto model = Model::Create(layout, *pool, 64, Numerics::kF32).value();
+  const auto kv = KvPool::Create(Model::KvShapes(layout.hparams), kContext).value();
+  ModelDrafter drafter({.model = *model,
+                        .weights = *weights.source,
+                        .kv = *kv,
+                        .context = kContext,
+                        .target_vocab = files->vocab_size()});
+  const std::vector<int32_t> tokens = PromptOf(files->vocab_size(), 45);
+  const SamplingOptions sampling;
+  const TreeShape shape = TreeShape::Chain(2);
+  Draft draft;
+  const DraftRequest request{.tokens = tokens, .sampling = &sampling, .shape = &shape, .draft = &draft};
+  drafter.Begin(0);
+  std::atomic<bool> cancelled = true;
+  EXPECT_EQ(drafter.Propose({&request, 1}, cancelled).code(), StatusCode::kCancelled);
+  cancelled = false;
+  draft.Clear();
+  EXPECT_TRUE(drafter.Propose({&request, 1}, cancelled).ok());
+  EXPECT_EQ(draft.size(), 2);
+}
+
 // Every attention kind, windows shorter than the prompt, experts, rotation that changes on the way (at 64).
 std::vector<std::string> Folders() {
 #ifdef NUNSPARK_SANITIZED
@@ -135,12 +160,7 @@ std::vector<std::string> Folders() {
 #endif
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Drafts, testing::ValuesIn(Folders()),
-                         [](const testing::TestParamInfo<std::string>& folder) {
-                           std::string name = folder.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, Drafts, testing::ValuesIn(Folders()), CaseName);
 
 // Checklist item 48.
 TEST(DraftFigures, AModelThatDraftsForItselfIsAlwaysRight) {

@@ -2,8 +2,6 @@
 // set.
 
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 
 #include "base/sanitized_testing.h"
 #include "base/thread_pool.h"
@@ -53,10 +51,6 @@ Output RunModel(const std::string& folder, EngineOptions options, int prompt_tok
   return output;
 }
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 void ExpectSame(const Output& found, const Output& want, const std::string& what) {
   EXPECT_FALSE(want.prompt.empty());
   EXPECT_TRUE(SameBits(found.prompt, want.prompt)) << what;
@@ -103,7 +97,7 @@ std::vector<float> ResidentLogits(const std::string& folder, int prompt_tokens =
 class Gates : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    folder_ = GetParam().starts_with("demo") ? ModelPath(GetParam()) : DataPath("goldens/" + GetParam());
+    folder_ = FolderOf(GetParam());
     base_ = RunModel(folder_, {.threads = 1});
   }
 
@@ -293,19 +287,12 @@ std::vector<std::string> Folders() {
   return {"demo-draft-4bit",  "gemma4_e_mm_4bit", "gemma4_text_moe", "glm4",      "gpt_oss",
           "gpt_oss_hf_mxfp4", "llama_awq_4bit",   "llama_mixed",     "qwen3_moe", "youtu_llm"};
 #endif
-  std::vector<std::string> names = {"demo-moe-4bit", "demo-draft-4bit"};
-  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens")))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::vector<std::string> names = GoldenNames();
+  names.insert(names.begin(), {"demo-moe-4bit", "demo-draft-4bit"});
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()),
-                         [](const testing::TestParamInfo<std::string>& folder) {
-                           std::string name = folder.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, Gates, testing::ValuesIn(Folders()), CaseName);
 
 }  // namespace
 }  // namespace nunspark::test

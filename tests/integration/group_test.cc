@@ -121,9 +121,7 @@ void ExpectSameAsAlone(const std::string& folder, EngineOptions options, int cou
 
 class Groups : public testing::TestWithParam<std::string> {
  protected:
-  std::string folder() const {
-    return GetParam().starts_with("demo") ? ModelPath(GetParam()) : DataPath("goldens/" + GetParam());
-  }
+  std::string folder() const { return FolderOf(GetParam()); }
 };
 
 TEST_P(Groups, EachSequenceGetsWhatItGetsAlone) {
@@ -166,12 +164,7 @@ std::vector<std::string> Folders() {
 #endif
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Groups, testing::ValuesIn(Folders()),
-                         [](const testing::TestParamInfo<std::string>& folder) {
-                           std::string name = folder.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, Groups, testing::ValuesIn(Folders()), CaseName);
 
 class GroupCalls : public testing::Test {
  protected:

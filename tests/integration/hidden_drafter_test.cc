@@ -42,8 +42,8 @@ class RecordingDrafter : public Drafter {
   bool DraftsTrees() const override { return drafter_.DraftsTrees(); }
   void Begin(int32_t slot) override { drafter_.Begin(slot); }
   int32_t WantedLength(int32_t slot, int32_t most) override { return drafter_.WantedLength(slot, most); }
-  Status Propose(std::span<const DraftRequest> requests) override {
-    RETURN_IF_ERROR(drafter_.Propose(requests));
+  Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>& cancelled) override {
+    RETURN_IF_ERROR(drafter_.Propose(requests, cancelled));
     for (const DraftRequest& request : requests) {
       rounds.push_back({.prefix_len = std::ssize(request.tokens) - 1,
                         .bootstrap = request.tokens.back(),

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "base/thread_pool.h"
 #include "decode/generate.h"
@@ -201,17 +200,7 @@ TEST(PrefixesOfLengths, RotationsThatDependOnTheLengthKeepPrefixesApart) {
   EXPECT_EQ(h.rotation_side(1), h.rotation_side(5000));
 }
 
-std::vector<std::string> Folders() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens"))) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, Prefixes, testing::ValuesIn(Folders()),
-                         [](const testing::TestParamInfo<std::string>& folder) { return folder.param; });
+INSTANTIATE_TEST_SUITE_P(Models, Prefixes, testing::ValuesIn(GoldenNames()), CaseName);
 
 }  // namespace
 }  // namespace nunspark::test

@@ -172,12 +172,15 @@ TEST(Storm, OfJoinsCancelsAndFaultsLeavesNothingBehind) {
                                    [&](int32_t tag, Result<GenerateResult> result) {
                                      if (result.ok()) last[tag] = result->ids;
                                    }});
-  for (int32_t tag = 0; tag < kSequences; ++tag) {
-    ASSERT_TRUE(group.Join(tag, RequestOf(tag + 4, machine.files->vocab_size())).ok());
-  }
-  while (!group.empty()) {
-    const Status status = group.Step();
-    if (!status.ok()) group.EndAll(status);
+  while (last.size() < kSequences) {  // the planned faults go on
+    for (int32_t tag = 0; tag < kSequences; ++tag) {
+      if (last.contains(tag)) continue;
+      ASSERT_TRUE(group.Join(tag, RequestOf(tag + 4, machine.files->vocab_size())).ok());
+    }
+    while (!group.empty()) {
+      const Status status = group.Step();
+      if (!status.ok()) group.EndAll(status);
+    }
   }
   for (const auto& [tag, ids] : last) EXPECT_EQ(ids, alone[static_cast<size_t>(tag + 4)]);
 }

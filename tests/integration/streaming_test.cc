@@ -1,7 +1,6 @@
 // Whole models over a drive that fails, is late or answers out of order.
 
 #include <atomic>
-#include <cstring>
 
 #include "base/thread_pool.h"
 #include "decode/generate.h"
@@ -90,10 +89,6 @@ class Streamed {
   std::unique_ptr<KvPool> kv_;
 };
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 class Streaming : public testing::TestWithParam<std::string> {
  protected:
   std::string folder() const { return DataPath("goldens/" + GetParam()); }
@@ -168,7 +163,7 @@ TEST_P(Streaming, PredictionsRightAndWrongLeaveNoTrace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Streaming, testing::Values("qwen3_moe", "gpt_oss", "gemma4_text_moe", "llama"),
-                         [](const testing::TestParamInfo<std::string>& model) { return model.param; });
+                         CaseName);
 
 }  // namespace
 }  // namespace nunspark::test

@@ -49,6 +49,28 @@ std::string RealModelPath(const std::string& file) {
   return std::string(NUNSPARK_SOURCE_DIR) + "/build/models/" + file;
 }
 
+std::string FolderOf(const std::string& name) {
+  return name.starts_with("demo") ? ModelPath(name) : DataPath("goldens/" + name);
+}
+
+std::vector<std::string> GoldenNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(DataPath("goldens")))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string CaseName(const testing::TestParamInfo<std::string>& param) {
+  std::string name = param.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 std::vector<float> ReadF32(const std::string& path, const std::string& name) {
   return ReadTensor<float>(path, name, DType::kF32);
 }
@@ -104,16 +126,6 @@ void Runner::Greedy(std::vector<float> last, int steps, std::vector<int32_t>* id
     EXPECT_TRUE(status.ok()) << status.message();
     if (logits != nullptr) logits->push_back(last);
   }
-}
-
-TempFolder::TempFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "nunspark-test-XXXXXX").string();
-  path_ = mkdtemp(pattern.data());
-}
-
-TempFolder::~TempFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 int RunShell(const std::string& command, std::string* out, std::string* err) {

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "io/test_folder.h"
 #include "nunspark/engine.h"
 
 namespace nunspark::test {
@@ -17,6 +18,13 @@ std::string DataPath(const std::string& relative);    // tests/data/...
 std::string ModelPath(const std::string& name);       // models/...
 std::string SharedPath(const std::string& relative);  // "" when there is none
 std::string RealModelPath(const std::string& file);   // where tools/real_models puts files; may not exist
+
+// What tests that run for many models are given: names of folders of tests/data/goldens, or demo models.
+std::string FolderOf(const std::string& name);
+std::vector<std::string> GoldenNames();                                  // all of the goldens, in order
+std::string CaseName(const testing::TestParamInfo<std::string>& param);  // as a test's name may be
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
 // A tensor of a safetensors file, as numbers.
 std::vector<float> ReadF32(const std::string& path, const std::string& name);
@@ -39,16 +47,7 @@ struct Runner {
               std::vector<std::vector<float>>* logits = nullptr);
 };
 
-// A new empty folder that is removed with the object.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using TempFolder = TestFolder;
 
 // Runs a command line with /bin/sh; returns its exit code, with stdout and stderr in the arguments.
 int RunShell(const std::string& command, std::string* out, std::string* err = nullptr);
