@@ -24,8 +24,6 @@ namespace nunspark::cli {
 namespace {
 
 constexpr int64_t kMemoryProbeBytes = 256 << 20;
-// As large as the reads of experts, and as many at once as saturate a drive.
-constexpr ProbeOptions kDriveProbe{.max_seconds = 0.3, .request_bytes = 512 << 10};
 
 // A budget that gains less than this over a smaller one is not suggested.
 constexpr double kWorthwhile = 1.1;
@@ -291,8 +289,8 @@ Json ToJson(const Planned& p) {
 
 // What the machine delivers now. A rate that cannot be measured is 0, with the reason in drive_text.
 void Probe(Planned& p) {
-  const Result<ProbeResult> drive =
-      ProbeDrive(LargestWeightFile(p.files.folder()), p.options.io, p.options.direct_io, kDriveProbe);
+  const Result<ProbeResult> drive = ProbeDrive(LargestWeightFile(p.files.folder()), p.options.io, p.options.direct_io,
+                                               ProbeLikeDecoding(p.layout(), p.engine.index));
   if (drive.ok()) {
     p.rates.drive = drive->bytes_per_second;
     p.drive_text = FormatSize(static_cast<int64_t>(p.rates.drive)) + "/s of scattered reads";

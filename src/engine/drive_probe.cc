@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/align.h"
 #include "io/read_queue.h"
 
 namespace nunspark {
@@ -25,12 +26,24 @@ LargestFile LargestWeightFile(const std::string& model) {
   return largest;
 }
 
+ProbeOptions ProbeLikeDecoding(const ModelLayout& layout, const PieceIndex& index) {
+  // As the read driver does it: of experts one more than it takes to have 1 MiB outstanding; layers in chunks of 1 MiB.
+  constexpr int64_t kWindowBytes = 1 << 20;
+  constexpr int64_t kMostInFlight = 64;
+  ProbeOptions options{.max_bytes = 256 << 20, .max_seconds = 0.3, .request_bytes = kWindowBytes, .in_flight = 4};
+  const auto expert =
+      std::find_if(layout.first_expert.begin(), layout.first_expert.end(), [](PieceId id) { return id >= 0; });
+  if (expert == layout.first_expert.end()) return options;
+  options.request_bytes = std::max(AlignUp(index.piece(*expert).read_bytes, kIoAlignment), kIoAlignment);
+  options.in_flight = static_cast<int>(std::min(1 + CeilDiv(kWindowBytes, options.request_bytes), kMostInFlight));
+  return options;
+}
+
 Result<ProbeResult> ProbeDrive(const LargestFile& file, IoChoice io, bool direct, const ProbeOptions& options) {
   if (file.path.empty()) return NotFoundError("no weight file to probe the drive with");
   const IoBackend backend = io == IoChoice::kPread ? IoBackend::kPread : IoBackend::kAuto;
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<ReadQueue> queue,
-      OpenReadQueue({file.path}, {.backend = backend, .direct = direct, .depth = std::max(options.in_flight, 1)}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadQueue> queue,
+                   OpenReadQueue({file.path}, {.backend = backend, .direct = direct}));
   return ProbeReadBandwidth(*queue, 0, file.bytes, options);
 }
 

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "io/probe.h"
+#include "models/model_layout.h"
 #include "nunspark/options.h"
+#include "weights/piece_index.h"
 
 namespace nunspark {
 
@@ -17,6 +19,9 @@ struct LargestFile {
 
 // The largest weight file (.safetensors, .gguf) of a model: of its folder, or the file that is the model.
 LargestFile LargestWeightFile(const std::string& model);
+
+// Scattered reads of the size and number in which the model's weights are read while it decodes.
+ProbeOptions ProbeLikeDecoding(const ModelLayout& layout, const PieceIndex& index);
 
 // Reads like an engine with the same choices. Errors: kNotFound without a weight file; those of the queue and the
 // probe.

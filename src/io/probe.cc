@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <memory>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/mapped_memory.h"
 
 namespace nunspark {
 namespace {
@@ -30,14 +30,11 @@ Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t f
   }
   const int64_t count = std::min(blocks, std::max<int64_t>(1, options.max_bytes / options.request_bytes));
   const int64_t lanes = std::min<int64_t>(count, options.in_flight);
-  const std::unique_ptr<uint8_t, void (*)(void*)> memory(
-      static_cast<uint8_t*>(
-          std::aligned_alloc(static_cast<size_t>(kIoAlignment), static_cast<size_t>(lanes * options.request_bytes))),
-      &std::free);
-  if (memory == nullptr) {
-    return ResourceExhaustedError(
-        fmt::format("no memory for a probe of the drive ({} bytes)", lanes * options.request_bytes));
-  }
+  // In huge pages, as weights are: reads into small ones are slower by a third (docs/measurements/read-queue.md).
+  const int64_t memory_bytes = lanes * options.request_bytes;
+  ASSIGN_OR_RETURN(const MappedMemory memory, MappedMemory::Create(std::max(memory_bytes, MappedMemory::kHugeFromBytes),
+                                                                   "a probe of the drive", "free some memory"));
+  std::memset(memory.data(), 0, static_cast<size_t>(memory_bytes));
   // No block comes twice.
   int64_t stride = options.pattern == ProbePattern::kSequential ? 1 : std::max<int64_t>(1, blocks * 618 / 1000);
   while (std::gcd(stride, blocks) != 1) ++stride;
@@ -48,7 +45,7 @@ Result<ProbeResult> ProbeReadBandwidth(ReadQueue& queue, int32_t file, int64_t f
     queue.Submit({.file = file,
                   .offset = started * stride % blocks * options.request_bytes,
                   .bytes = options.request_bytes,
-                  .dst = memory.get() + static_cast<int64_t>(lane) * options.request_bytes,
+                  .dst = memory.data() + static_cast<int64_t>(lane) * options.request_bytes,
                   .tag = lane});
     ++started;
   };
