@@ -2,6 +2,7 @@
 
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/io_uring.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -366,33 +368,48 @@ TEST(PreadQueue, DestructorWaitsForTheCallInProgress) {
   destroyer.join();
 }
 
-// Makes io_uring_setup fail with `error` in this process, as container runtimes do.
-bool RefuseIoUring(int error) {
+// Makes a system call whose second argument is `second` (any, if negative) fail with `error` in this process, as
+// container runtimes do.
+bool Refuse(int call, int second, int error) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[1])),
+      BPF_JUMP(BPF_JMP | (second < 0 ? BPF_JGE : BPF_JEQ) | BPF_K, static_cast<unsigned>(std::max(second, 0)), 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program = {.len = 4, .filter = filter};
+  const sock_fprog program = {.len = std::size(filter), .filter = filter};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
+bool ReadsTheFile(ReadQueue& queue) {
+  const Memory memory = Allocate(8192);
+  queue.Submit({.file = 0, .offset = 0, .bytes = 8192, .dst = memory.get(), .tag = 0});
+  std::vector<ReadCompletion> done;
+  queue.Poll(ReadQueue::Wait::kYes, done);
+  return done.size() == 1 && done[0].status.ok() && memory.get()[8191] == 'x';
+}
+
 // Runs in a child: 0 when everything is as it should be, else the number of the step that is not.
 int CheckRefusal(const std::string& path, int error, const std::string& reason) {
-  if (!RefuseIoUring(error)) return 1;
+  if (!Refuse(SYS_io_uring_setup, -1, error)) return 1;
   const auto forced = OpenReadQueue({path}, {.backend = IoBackend::kUring});
   if (forced.ok() || forced.status().code() != StatusCode::kUnsupported) return 2;
   if (forced.status().message().find(reason) == std::string::npos) return 3;
   const auto automatic = OpenReadQueue({path}, {});
   if (!automatic.ok() || !(*automatic)->Description().starts_with("pread")) return 4;
   if ((*automatic)->FallbackReason().find(reason) == std::string::npos) return 5;
-  const Memory memory = Allocate(8192);
-  (*automatic)->Submit({.file = 0, .offset = 0, .bytes = 8192, .dst = memory.get(), .tag = 0});
-  std::vector<ReadCompletion> done;
-  (*automatic)->Poll(ReadQueue::Wait::kYes, done);
-  return done.size() == 1 && done[0].status.ok() && memory.get()[8191] == 'x' ? 0 : 6;
+  return ReadsTheFile(**automatic) ? 0 : 6;
+}
+
+// As above. The ring works with descriptors that are not registered.
+int CheckRefusedRegistration(const std::string& path, bool has_ring) {
+  if (!Refuse(SYS_io_uring_register, IORING_REGISTER_FILES, ENOMEM)) return 1;
+  const auto queue = OpenReadQueue({path}, {});
+  if (!queue.ok() || (*queue)->Description().starts_with("io_uring") != has_ring) return 2;
+  return ReadsTheFile(**queue) ? 0 : 3;
 }
 
 TEST(ReadQueueDeathTest, FallsBackToPreadWhereIoUringIsRefused) {
@@ -403,6 +420,16 @@ TEST(ReadQueueDeathTest, FallsBackToPreadWhereIoUringIsRefused) {
               "");
   EXPECT_EXIT(std::_Exit(CheckRefusal(path, ENOSYS, "Function not implemented (ENOSYS)")), ::testing::ExitedWithCode(0),
               "");
+  EXPECT_EXIT(std::_Exit(CheckRefusal(path, ENOMEM, "Cannot allocate memory (ENOMEM)")), ::testing::ExitedWithCode(0),
+              "");
+}
+
+TEST(ReadQueueDeathTest, ReadsWithoutTheRegistrationThatTheKernelHasNoMemoryFor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const TestFolder folder;
+  const std::string path = folder.Write("data", std::string(8192, 'x'));
+  const bool has_ring = OpenReadQueue({path}, {.backend = IoBackend::kUring}).ok();
+  EXPECT_EXIT(std::_Exit(CheckRefusedRegistration(path, has_ring)), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(QueueFiles, OpenMoreThanTheSoftLimit) {

@@ -20,6 +20,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+// Checklist item 37.
 TEST(AutoBudget, IsThreeQuartersOfRamLessTwoGiB) {
   for (const auto& [ram, budget] : {std::pair{16, 10}, {32, 22}, {64, 46}, {128, 94}}) {
     const AutoBudget automatic = ComputeAutoBudget({.physical_bytes = ram * kGiB});

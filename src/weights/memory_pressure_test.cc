@@ -101,6 +101,7 @@ TEST(GiveBack, HappensOnlyWhereItIsAskedFor) {
   EXPECT_EQ(h.cache->stats().given_back_slots, 0);
 }
 
+// Checklist item 36.
 TEST(LockedMemory, IsAllOrSaysWhyNot) {
   Harness locked({});
   const PieceCache::Locked& state = locked.cache->locked();

@@ -116,6 +116,7 @@ TEST(Prediction, WhatRoutingDoesNotChooseIsReadNoFurther) {
   EXPECT_TRUE(h.AllSlotsWork(2));
 }
 
+// Checklist item 35.
 TEST(Prediction, PeekIsNoUseAndSkipsACoreThatIsAbsent) {
   Harness h(Predicting(20));
   h.cache->BeginPass({});

@@ -172,7 +172,8 @@ TEST(PromptPass, ChunksFindWhatTheLastOneKept) {
   EXPECT_GE(h.cache->stats().expert.hits - hits, slots * 8 / 10);
 }
 
-// With the last pass's experts of the next layer read ahead, none is read twice, and what is used was worth it.
+// Checklist items 33 and 34. With the last pass's experts of the next layer read ahead, none is read twice, and what is
+// used was worth it.
 TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {
   for (const int32_t slots : {30, 60, 100}) {
     Harness::Options options = OptionsOf(slots);
@@ -192,6 +193,9 @@ TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {
     EXPECT_GT(ahead.used * 2, ahead.issued - ahead.withdrawn) << slots;
     // A new sequence has nothing to do with the last one.
     RunPass(h, routing, 0, 40);
+    EXPECT_EQ(h.cache->stats().expert_prefetch.issued, ahead.issued);
+    // A pass of one row never does it, whatever came before.
+    RunPass(h, routing, 40, 41);
     EXPECT_EQ(h.cache->stats().expert_prefetch.issued, ahead.issued);
   }
 }

@@ -141,6 +141,7 @@ TEST_P(Streaming, LateAndReorderedReadsLeaveNoTrace) {
   }
 }
 
+// Checklist items 33 and 35.
 TEST_P(Streaming, PredictionsRightAndWrongLeaveNoTrace) {
   const std::vector<float> want = Streamed(folder(), {}, {.prefetch = false}).Run().value();
   for (const double recall : {1.0, 0.75, 0.0}) {
