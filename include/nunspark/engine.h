@@ -104,13 +104,14 @@ struct EngineStats {
   std::vector<LayerStats> layers;   // of the model, first to last
 };
 
-// Memory reads faster from huge pages (2 MiB) than from small ones.
+// What the system says of the process's memory. It reads faster from huge pages (2 MiB) than from small ones.
 struct MemoryPages {
   PageUse weights;
   PageUse kv;
   std::string refusal;       // why the system gives no huge pages; empty when it does
   int64_t locked_bytes = 0;  // of the weights' memory, that cannot be swapped out
   std::string lock_refusal;  // why that is not all; empty when it is, or was not asked for
+  std::vector<MemoryPart> parts;
 };
 
 // Weights under a budget, threads, KV memory. Must not outlive its ModelFiles.
@@ -136,6 +137,8 @@ class Engine {
   virtual std::string_view prefix_note() const = 0;
   // Writes EngineOptions::prefix_file, if there is one. Not while a session or scheduler runs.
   virtual Status SavePrefixes() const = 0;
+  // Why the file of EngineOptions::warm_start was not used; empty: it was, or there is none.
+  virtual std::string_view warm_start_note() const = 0;
   virtual std::string io_description() const = 0;  // "io_uring+O_DIRECT", and why not, where it is something less
 };
 

@@ -69,6 +69,9 @@ struct EngineOptions {
   double prediction_recall = 1;  // for benchmarks: the share of its predictions that is not replaced by wrong ones
   // Passes of several tokens: what the next layers needed in the pass before is read ahead.
   Governed expert_prefetch = Governed::kAuto;
+  // The experts that the last runs used most are read before anybody asks, into memory that is free, while no pass
+  // runs. The engine's destructor writes down which: beside a pack, else in the user's cache folder.
+  bool warm_start = false;
   IoChoice io = IoChoice::kAuto;
   bool direct_io = true;       // bypass the page cache where the file system allows it
   bool lock_memory = true;     // keep weights from being swapped out, where the system allows it

@@ -3,6 +3,7 @@
 #define NUNSPARK_STATS_H_
 
 #include <cstdint>
+#include <string_view>
 
 namespace nunspark {
 
@@ -53,6 +54,13 @@ struct PageUse {
   int64_t huge_bytes = 0;
 };
 
+// A part of the process's memory: what the plan gives it and the most that it has held.
+struct MemoryPart {
+  std::string_view name;
+  int64_t planned_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
 // Keys and values. A layer that a pass comes to is a hit when none of its blocks has to be read back for it there and
 // then; those that were read ahead count as hits.
 struct KvStats {
@@ -71,8 +79,11 @@ struct CacheStats {
   int64_t other_bytes_read = 0;  // embedding rows, norm and head
   int64_t resident_bytes = 0;    // pieces held inside the budget now
   int64_t resident_peak_bytes = 0;
+  int64_t core_peak_bytes = 0;  // of cores and dense layers alone
+  int64_t expert_peak_bytes = 0;
   PrefetchStats core_prefetch;    // of cores and dense layers
   PrefetchStats expert_prefetch;  // of experts, predicted
+  PrefetchStats warm_start;       // of experts that earlier runs used most; used: at least once
   int64_t lookahead_passes = 0;   // of one row, with predictions
   int64_t lookahead_skipped = 0;  // predictions not made because the next core was not in memory
   int64_t given_back_slots = 0;   // of experts, given back to the system because it ran short of memory, now

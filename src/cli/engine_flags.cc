@@ -80,6 +80,11 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
       ->capture_default_str();
   verb.add_flag("--no-give-back", flags.no_give_back,
                 "keep the memory for experts when the system runs short of it; else some is given back");
+  CLI::Option* const warm_start =
+      verb.add_flag("--warm-start", flags.warm_start,
+                    "read the experts that the last runs used most while nobody waits, and keep for the next run which "
+                    "they are; what serve does anyway");
+  verb.add_flag("--no-warm-start", flags.no_warm_start, "never do that")->excludes(warm_start);
   verb.add_option("--io-trace", flags.io_trace, "write a line for each read request to this file")
       ->group("Diagnostics");
   const char* const kGroup = "Of the original";
@@ -150,6 +155,7 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   options.mirror_dir = flags.mirror;
   options.read_timeout_s = flags.read_timeout;
   options.give_back = !flags.no_give_back;
+  options.warm_start = flags.warm_start;
   options.io_trace = flags.io_trace;
   return options;
 }

@@ -35,6 +35,7 @@ struct EngineFlags {
   std::string mirror;
   double read_timeout = 30;
   bool no_give_back = false;
+  bool warm_start = false, no_warm_start = false;
   std::string io_trace;
   // Of the original.
   int64_t io_threads = 1, eval_window = 1;

@@ -114,6 +114,25 @@ Json PrefetchJson(const PrefetchStats& ahead) {
                       {"wasted_bytes", ahead.wasted_bytes}};
 }
 
+std::string PartsText(const std::vector<MemoryPart>& parts) {
+  std::string text;
+  for (const MemoryPart& part : parts) {
+    if (part.planned_bytes == 0) continue;
+    text += fmt::format("{}{} {} of {}", text.empty() ? "" : ", ", part.name, FormatSize(part.peak_bytes),
+                        FormatSize(part.planned_bytes));
+  }
+  return text;
+}
+
+Json PartsJson(const std::vector<MemoryPart>& parts) {
+  Json::Object object;
+  for (const MemoryPart& part : parts) {
+    object.emplace_back(std::string(part.name),
+                        Json::Object{{"peak_bytes", part.peak_bytes}, {"plan_bytes", part.planned_bytes}});
+  }
+  return object;
+}
+
 std::string PrefetchText(const PrefetchStats& ahead) {
   return fmt::format("{} issued, {} used, {} wasted", ahead.issued, ahead.used, ahead.wasted);
 }
@@ -241,6 +260,7 @@ std::string ReportText(const RunReport& r) {
   line("budget set by", fmt::format("{}; resident weight peak {} of {}", r.plan.budget_bound,
                                     FormatSize(r.stats.cache.resident_peak_bytes), FormatSize(r.plan.budget)));
   line("process peak / plan", fmt::format("{} / {}", FormatSize(r.stats.process_peak_bytes), FormatSize(r.plan.total)));
+  line("peaks by part", PartsText(r.pages.parts));
   line("huge pages", r.pages.refusal.empty()
                          ? fmt::format("weights {}, KV {}", HugeText(r.pages.weights), HugeText(r.pages.kv))
                          : "none: " + r.pages.refusal);
@@ -256,6 +276,8 @@ std::string ReportText(const RunReport& r) {
   line("bytes / token", FormatSize(static_cast<int64_t>(f.bytes_per_token)));
   line("prefetched layers", PrefetchText(cache.core_prefetch));
   line("prefetched experts", PrefetchText(cache.expert_prefetch));
+  if (cache.warm_start.issued > 0) line("warm start", PrefetchText(cache.warm_start));
+  if (!r.warm_start_note.empty()) line("no warm start", r.warm_start_note);
   if (r.stats.kv.spilled_bytes > 0) {
     line("kv spilled",
          fmt::format("{} written, {} read back, {:.2f}s waited", FormatSize(r.stats.kv.spilled_bytes),
@@ -292,6 +314,7 @@ std::string ReportJson(const RunReport& r) {
       {"memory", Json::Object{{"peak_bytes", r.stats.process_peak_bytes},
                               {"plan_bytes", r.plan.total},
                               {"budget_bytes", r.plan.budget},
+                              {"parts", PartsJson(r.pages.parts)},
                               {"resident_weight_peak_bytes", r.stats.cache.resident_peak_bytes},
                               {"kv_peak_bytes", r.stats.kv.resident_peak_bytes},
                               {"kv_spilled_bytes", r.stats.kv.spilled_bytes},
@@ -317,6 +340,7 @@ std::string ReportJson(const RunReport& r) {
                              {"prefetch_used", r.stats.cache.core_prefetch.used}}},
       {"prefetch", Json::Object{{"layers", PrefetchJson(r.stats.cache.core_prefetch)},
                                 {"experts", PrefetchJson(r.stats.cache.expert_prefetch)},
+                                {"warm_start", PrefetchJson(r.stats.cache.warm_start)},
                                 {"lookahead_passes", r.stats.cache.lookahead_passes},
                                 {"lookahead_skipped", r.stats.cache.lookahead_skipped}}},
       {"passes", Json::Object{{"decode", PassJson(r.stats.cache.decode)}, {"prompt", PassJson(r.stats.cache.prompt)}}},

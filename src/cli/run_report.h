@@ -41,6 +41,7 @@ struct RunReport {
   std::string isa;
   int threads = 0;
   std::string io;
+  std::string warm_start_note;
   std::string numerics;
   std::string model_folder;  // for the drive probe, which reads as the run did
   IoChoice io_choice = IoChoice::kAuto;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@
 #include "cli/prompt.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"
+#include "cli/step_trace.h"
 #include "cli/verbs.h"
 #include "io/file.h"
 #include "nunspark/engine.h"
@@ -42,7 +44,7 @@ struct Flags {
   std::string prefix_file;
   bool metrics = false;
   bool json = false;
-  std::string expert_trace;
+  std::string expert_trace, step_trace;
 };
 
 Result<std::string> ReadPromptText(const Flags& flags) {
@@ -116,10 +118,10 @@ class Output {
 };
 
 Result<int> RunPrompts(const Flags& flags, const ModelFiles& files, EngineOptions options, TextOptions text) {
-  if (flags.prompt.given() || flags.json || flags.metrics) {
+  if (flags.prompt.given() || flags.json || flags.metrics || !flags.step_trace.empty()) {
     return InvalidArgumentError(
         "--batch takes its prompts from the file and tells their figures at the end; drop --prompt, "
-        "--prompt-ids, --json and --metrics");
+        "--prompt-ids, --json, --metrics and --step-trace");
   }
   return RunBatch(files, std::move(options),
                   {.file = flags.batch,
@@ -156,6 +158,10 @@ Result<int> Run(const Flags& flags) {
   }
   clock.Loaded();
 
+  std::optional<StepTrace> steps;
+  if (!flags.step_trace.empty()) {
+    ASSIGN_OR_RETURN(steps, StepTrace::Create(flags.step_trace));
+  }
   Output output(flags.json);
   RETURN_IF_ERROR(output.Open(*files, text.stops));
   Progress progress("prompt", ProgressUnit::kTokens);
@@ -164,6 +170,7 @@ Result<int> Run(const Flags& flags) {
       prompt, options,
       [&](int32_t token) {
         progress.Clear();
+        if (steps) steps->Add(engine->stats().cache);
         output.Token(token, EndsText(options, files->stop_ids(), token));
         return !output.failed() && !output.stopped();
       },
@@ -178,6 +185,7 @@ Result<int> Run(const Flags& flags) {
   }
   output.Finish();
   if (output.stopped()) result->finish_reason = FinishReason::kStop;
+  if (steps) RETURN_IF_ERROR(steps->Flush());
   if (output.failed()) return IoError("standard output cannot be written to any more");
   if (const Status saved = engine->SavePrefixes(); !saved.ok()) {
     std::fprintf(stderr, "Note: the prompt's keys and values are not kept: %s\n", saved.message().c_str());
@@ -200,6 +208,7 @@ Result<int> Run(const Flags& flags) {
                          .isa = std::string(engine->isa()),
                          .threads = engine->threads(),
                          .io = engine->io_description(),
+                         .warm_start_note = std::string(engine->warm_start_note()),
                          .numerics = std::string(engine->numerics()),
                          .model_folder = files->folder(),
                          .io_choice = engine_options.io,
@@ -240,6 +249,8 @@ void AddGenerate(CLI::App& app, Action* action) {
   verb->add_flag("--json", flags->json, "one JSON object at the end instead of text");
   verb->add_option("--expert-trace", flags->expert_trace,
                    "write which experts each layer chose to this file (for bench cache-sim and plan --trace)");
+  verb->add_option("--step-trace", flags->step_trace,
+                   "write what each token took to this file: time, waiting, bytes, hits, memory");
   AddDrafterFlags(*verb, flags->drafter);
   AddContextFlag(*verb, flags->engine);
   AddEngineFlags(*verb, flags->engine);

@@ -105,11 +105,16 @@ Result<int> Run(const Flags& flags) {
   options.reuse_prefixes = !flags.no_prefix_cache;
   options.prefix_tokens = options.reuse_prefixes ? options.context : 0;
   options.prefix_file = flags.prefix_file;
+  // A server has time before it is asked.
+  options.warm_start = !flags.engine.no_warm_start;
   options.caller_bytes = server::kServiceBytes;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
   if (!engine->prefix_note().empty()) {
     std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),
                  std::string(engine->prefix_note()).c_str());
+  }
+  if (!engine->warm_start_note().empty()) {
+    std::fprintf(stderr, "Note: no warm start: %s\n", std::string(engine->warm_start_note()).c_str());
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
                    engine->NewScheduler({.queue = static_cast<int32_t>(flags.queue)}));

@@ -53,6 +53,8 @@ class DraftNetwork {
   static int64_t PlanBytes(const ModelLayout& layout, int threads, int32_t max_rows, Numerics numerics);
 
   int32_t max_rows() const { return model_->max_rows(); }
+  // Resident of what it has allocated. Takes milliseconds.
+  int64_t resident_bytes() const { return memory_.page_use().resident_bytes + model_->page_use().resident_bytes; }
   int64_t hidden_dim() const { return hidden_dim_; }  // the target's model_dim
   int64_t vocab_size() const { return model_->hparams().vocab_size; }
 

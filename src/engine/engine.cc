@@ -23,6 +23,7 @@
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
 #include "engine/scheduler.h"
+#include "engine/warm_start_file.h"
 #include "formats/content_hash.h"
 #include "io/file.h"
 #include "io/mirror_queue.h"
@@ -84,6 +85,8 @@ class EngineImpl : public Engine {
  public:
   EngineImpl(const ModelFilesImpl& files, const EngineOptions& options) : files_(files), options_(options) {}
 
+  ~EngineImpl() override { KeepWarmStart(); }
+
   Status Start();
 
   Result<std::unique_ptr<Session>> NewSession() override;
@@ -108,7 +111,8 @@ class EngineImpl : public Engine {
             .kv = target_.kv_pool->page_use(),
             .refusal = HugePageRefusal(),
             .locked_bytes = target_.cache->locked().bytes,
-            .lock_refusal = target_.cache->locked().refusal};
+            .lock_refusal = target_.cache->locked().refusal,
+            .parts = MemoryParts()};
   }
   std::string_view isa() const override { return Kernels().name; }
   std::string_view numerics() const override { return NumericsName(target_.model->numerics()); }
@@ -116,6 +120,7 @@ class EngineImpl : public Engine {
   std::string io_description() const override { return target_.cache->io_description(); }
   std::string_view prefix_note() const override { return prefix_note_; }
   Status SavePrefixes() const override;
+  std::string_view warm_start_note() const override { return warm_start_.note; }
 
  private:
   friend class SessionImpl;
@@ -125,6 +130,9 @@ class EngineImpl : public Engine {
                                   PieceCacheOptions options, KvSpillOptions spill);
   Status StartDrafter();
   void StartPrefixes();
+  std::vector<MemoryPart> MemoryParts() const;
+  std::vector<PieceId> WarmStartPieces() const;
+  void KeepWarmStart() const;
   std::string PrefixFingerprint() const;
   GroupTarget TargetOf(const std::atomic<bool>& cancelled, int32_t max_sequences);
   Status TakeTurn();
@@ -141,6 +149,7 @@ class EngineImpl : public Engine {
   ModelRuntime target_;
   std::unique_ptr<PrefixStore> prefixes_;  // nullptr: none; before the pool it is of, after all that uses it
   std::string prefix_note_;
+  WarmStartFile warm_start_;
   ModelRuntime draft_;        // empty unless a model drafts
   HiddenDraft hidden_draft_;  // empty unless an EAGLE head or an assistant does
   std::unique_ptr<Drafter> drafter_;
@@ -254,6 +263,12 @@ Status EngineImpl::Start() {
     ASSIGN_OR_RETURN(trace_, ExpertTraceWriter::Create(options_.expert_trace, files_.layout()));
     cache.trace = trace_.get();
   }
+  std::vector<PieceId> warm_pieces;
+  if (options_.warm_start && files_.layout().hparams.experts > 0) {
+    warm_start_ = LoadWarmStart(files_.checkpoint(), files_.layout().hparams);
+    warm_pieces = WarmStartPieces();
+    cache.warm_start = warm_pieces;
+  }
   KvSpillOptions spill{.folder = options_.kv_spill_dir,
                        .prefetch = options_.prefetch,
                        .order = Model::KvOrder(files_.layout().hparams),
@@ -262,6 +277,62 @@ Status EngineImpl::Start() {
   ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache), std::move(spill)));
   if (options_.reuse_prefixes) StartPrefixes();
   return StartDrafter();
+}
+
+// What memory is never given back is as large as it ever was, but for slots given back to a system short of it.
+std::vector<MemoryPart> EngineImpl::MemoryParts() const {
+  const MemoryPlan& plan = plan_.memory;
+  const CacheStats cache = target_.cache->stats();
+  const int64_t outside = plan.embed_bytes + plan.norm_head_bytes;
+  const int64_t weights = target_.cache->page_use().resident_bytes;
+  int64_t drafter = 0;
+  if (draft_.cache != nullptr) {
+    drafter = draft_.cache->page_use().resident_bytes + draft_.kv_pool->page_use().resident_bytes +
+              draft_.model->page_use().resident_bytes;
+  }
+  if (hidden_draft_.cache != nullptr) {
+    drafter = hidden_draft_.cache->page_use().resident_bytes + hidden_draft_.network->resident_bytes();
+  }
+  std::vector<MemoryPart> parts = {
+      {"embedding and head", outside,
+       std::clamp<int64_t>(weights - cache.core_peak_bytes - cache.expert_peak_bytes, 0, outside)},
+      {"cores", plan.core_region_bytes, cache.core_peak_bytes},
+      {"expert slots", plan.expert_region_bytes, cache.expert_peak_bytes},
+      {"KV", plan.kv_bytes, target_.kv_pool->stats().resident_peak_bytes},
+      {"activations", plan.scratch_bytes, target_.model->page_use().resident_bytes},
+      {"drafter", plan.drafter_bytes, drafter}};
+  int64_t known = 0;
+  for (const MemoryPart& part : parts) known += part.peak_bytes;
+  parts.push_back({"program and reads", plan.process_bytes + plan.reserve_bytes + plan.read_buffer_bytes,
+                   std::max<int64_t>(PeakResidentBytes() - known, 0)});
+  return parts;
+}
+
+// As many as there are slots.
+std::vector<PieceId> EngineImpl::WarmStartPieces() const {
+  std::vector<PieceId> pieces;
+  for (const ExpertUses& entry : warm_start_.uses) {
+    const PieceId first = files_.layout().first_expert[static_cast<size_t>(entry.layer)];
+    if (std::ssize(pieces) == plan_.memory.expert_slots) break;
+    if (first >= 0) pieces.push_back(first + entry.expert);
+  }
+  return pieces;
+}
+
+// A hint for the next engine: that it cannot be written is no failure of this one.
+void EngineImpl::KeepWarmStart() const {
+  if (!options_.warm_start || target_.cache == nullptr) return;
+  const std::vector<int32_t> uses = target_.cache->expert_uses();
+  std::vector<ExpertUses> run;
+  for (size_t id = 0; id < uses.size(); ++id) {
+    if (uses[id] == 0) continue;
+    const PieceLayout& piece = files_.layout().pieces[id];
+    const PieceId first = files_.layout().first_expert[static_cast<size_t>(piece.layer)];
+    run.push_back({.layer = piece.layer, .expert = static_cast<int32_t>(id) - first, .uses = uses[id]});
+  }
+  if (run.empty()) return;
+  const CacheStats stats = target_.cache->stats();
+  (void)SaveWarmStart(files_.checkpoint(), AddUses(warm_start_.uses, run, stats.decode.passes + stats.prompt.passes));
 }
 
 std::string EngineImpl::PrefixFingerprint() const {

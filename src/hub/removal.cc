@@ -71,6 +71,9 @@ Result<Removal> PlanPackRemoval(const CatalogueEntry& entry) {
     if (Inspect(file, info) && S_ISREG(info.st_mode)) continue;
     return InvalidArgumentError(fmt::format("{} is no file of a pack; remove {} by hand", file, entry.path));
   }
+  if (const std::string warm_start = entry.path + ".warm-start"; FileExists(warm_start)) {
+    removal.files.push_back(warm_start);
+  }
   // Without its manifest a folder is no pack any more, wherever this ends.
   std::stable_partition(removal.files.begin(), removal.files.end(),
                         [](const std::string& file) { return file.ends_with("/manifest.json"); });

@@ -102,11 +102,13 @@ TEST_F(Removing, WhatIsBeingDownloadedIsRefused) {
 }
 
 TEST_F(Removing, APackGoesWithItsFolder) {
+  folder_.Write("packed/p.warm-start", "");
   const Removal removal = Plan("p").value();
   EXPECT_EQ(removal.freed_bytes, 6);
   ASSERT_TRUE(removal.files.front().ends_with("manifest.json"));
   ASSERT_TRUE(Remove(removal).ok());
   EXPECT_FALSE(fs::exists(folder_.Path("packed/p")));
+  EXPECT_FALSE(fs::exists(folder_.Path("packed/p.warm-start")));
 }
 
 TEST_F(Removing, PacksThatAreOrHoldLinksAreLeftToPeople) {

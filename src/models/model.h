@@ -61,6 +61,9 @@ class Model {
   void Multiply(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
   void Norm(const WeightUse& weight, const Lease& lease, const float* x, int64_t rows, float* out);
 
+  // Of the activations' memory. Takes milliseconds.
+  PageUse page_use() const;
+
  private:
   struct Scratch;
   struct Input;

@@ -93,6 +93,8 @@ int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
   return rows * h.experts_per_token * 12 + (h.experts + 1) * 28 + h.experts * static_cast<int64_t>(sizeof(Lease));
 }
 
+PageUse Model::page_use() const { return scratch_->memory.page_use(); }
+
 Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int64_t rows, Numerics numerics) {
   ASSIGN_OR_RETURN(
       memory, MappedMemory::Create(TotalFloats(layout, thread_count, rows, numerics) * 4,

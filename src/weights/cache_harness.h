@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -28,10 +29,12 @@ class Harness {
     PieceCacheOptions cache = {};
     uint32_t shuffle_seed = 0;  // 0 = in order
     std::optional<FaultPlan> faults = {};
+    std::function<void(const FakeModel&, FakeQueueControl&)> before_open = {};
   };
 
   explicit Harness(const Options& options) : model(options.model), control(std::make_shared<FakeQueueControl>(model)) {
     if (options.shuffle_seed != 0) control->Shuffle(options.shuffle_seed);
+    if (options.before_open) options.before_open(model, *control);
     plan.pinned_cores = std::min(options.pinned_cores, options.model.layers);
     plan.ring_slots = plan.pinned_cores == options.model.layers ? 0 : 2;
     for (int layer = 0; layer < options.model.layers; ++layer) {

@@ -51,6 +51,8 @@ class ExpertSlots {
     return taken;
   }
 
+  bool has_free() const { return !free_.empty(); }
+
   // Gives a slot in use back, empty.
   void Free(int32_t slot) {
     CHECK(At(slot).list == SlotList::kNone);

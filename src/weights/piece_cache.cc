@@ -123,8 +123,13 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
   if (tied) {
     ASSIGN_OR_RETURN(const Lease table, Acquire(layout_.embed));
   }
-  const std::lock_guard lock(mutex_);
-  stats_.stall_us = 0;  // of the forward pass, which has not begun
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.stall_us = 0;  // of the forward pass, which has not begun
+    PumpWarmStart();
+    kick_ = false;
+  }
+  driver_->Kick();
   return Status();
 }
 
@@ -218,6 +223,7 @@ void PieceCacheImpl::BeginPass(const PassInfo& pass) {
   if (pass_.rows > 1) experts_.SortByUse([this](PieceId id) { return At(id).used_at; });
   FollowPressure();
   pass_ = pass;
+  in_pass_ = true;
   ++pass_number_;
   fired_end_ = 0;
   // Kept for their own pass and the next one.
@@ -249,7 +255,7 @@ void PieceCacheImpl::ExpectFired(int64_t rows) {
 
 void PieceCacheImpl::EndPass() {
   const auto wall = std::chrono::steady_clock::now() - pass_begun_at_;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const CacheStats now = TotalStats();
   const int64_t wall_us = std::chrono::duration_cast<std::chrono::microseconds>(wall).count();
   const int64_t stall_us = now.stall_us - pass_begin_.stall_us;
@@ -269,6 +275,11 @@ void PieceCacheImpl::EndPass() {
   } else {
     lookahead_.EndPass(figures);
   }
+  in_pass_ = false;
+  PumpWarmStart();
+  const bool kick = std::exchange(kick_, false);
+  lock.unlock();
+  if (kick) driver_->Kick();
 }
 
 CacheStats PieceCacheImpl::stats() const {
@@ -289,6 +300,14 @@ CacheStats PieceCacheImpl::TotalStats() const {
 std::vector<LayerStats> PieceCacheImpl::layer_stats() const {
   const std::lock_guard lock(mutex_);
   return layer_stats_;
+}
+
+std::vector<int32_t> PieceCacheImpl::expert_uses() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int32_t> uses;
+  uses.reserve(pieces_.size());
+  for (const Piece& piece : pieces_) uses.push_back(piece.uses);
+  return uses;
 }
 
 std::string PieceCacheImpl::io_description() const {
@@ -448,6 +467,11 @@ Lease PieceCacheImpl::Take(PieceId id) {
   if (piece.prefetched) {
     CountPrefetch(id, &PrefetchStats::used, &PrefetchStats::used_bytes, &LayerStats::prefetch_used);
     Unstage(id);
+  }
+  if (piece.warm == Warm::kUnused) {
+    ++stats_.warm_start.used;
+    stats_.warm_start.used_bytes += index_.piece(id).read_bytes;
+    piece.warm = Warm::kNo;
   }
   piece.demanded = false;
   if (LayoutOf(id).kind == PieceKind::kCore) {

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct PieceCacheOptions {
   // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
   // with it (a direct read may still write to it), the piece is read again into another one.
   std::chrono::milliseconds read_timeout{30'000};
+  // Experts to read into slots that nobody has used yet, in this order, while no pass runs. Copied at creation.
+  std::span<const PieceId> warm_start{};
   ExpertTraceWriter* trace = nullptr;  // gets every announcement; must outlive the cache
 };
 
@@ -60,6 +63,8 @@ class PieceCache : public WeightSource {
   // Counters since creation. Thread-safe.
   virtual CacheStats stats() const = 0;
   virtual std::vector<LayerStats> layer_stats() const = 0;
+  // Of each piece that is an expert the passes that chose it. Thread-safe.
+  virtual std::vector<int32_t> expert_uses() const = 0;  // [pieces]
   // "io_uring+O_DIRECT" and the reason for a fallback.
   virtual std::string io_description() const = 0;
   // Of the memory for weights. Takes milliseconds.

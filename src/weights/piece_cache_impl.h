@@ -36,6 +36,7 @@ class PieceCacheImpl final : public PieceCache {
         experts_(plan.expert_slots),
         lookahead_(options.prefetch ? options.lookahead : Governed::kOff),
         temporal_(options.prefetch ? options.expert_prefetch : Governed::kOff),
+        warm_start_(options.warm_start.begin(), options.warm_start.end()),
         layer_stats_(layout.core.size()) {}
   ~PieceCacheImpl() override;
 
@@ -56,6 +57,7 @@ class PieceCacheImpl final : public PieceCache {
   Status ReadRows(PieceId table, std::span<const int32_t> rows, float* out) override;
   CacheStats stats() const override;
   std::vector<LayerStats> layer_stats() const override;
+  std::vector<int32_t> expert_uses() const override;
   std::string io_description() const override;
   PageUse page_use() const override { return memory_.page_use(); }
   const Locked& locked() const override { return locked_; }
@@ -77,6 +79,12 @@ class PieceCacheImpl final : public PieceCache {
     kHung,    // memory of its own that an unanswered read may still write to
   };
 
+  // A piece that the warm start has read, until its first use.
+  enum class Warm : uint8_t { kNo, kReading, kUnused };
+
+  // Why a piece is read.
+  enum class Reason : uint8_t { kWanted, kPredicted, kWarmStart };
+
   struct Piece {
     Home home = Home::kNowhere;
     State state = State::kAbsent;
@@ -84,6 +92,7 @@ class PieceCacheImpl final : public PieceCache {
     bool demanded = false;       // read because it was asked for: its next acquire is a miss
     bool prefetched = false;     // its read began as a prefetch; until the next acquire
     bool error_pending = false;  // `error` has reached nobody yet
+    Warm warm = Warm::kNo;
     bool passes = false;         // an expert that later rows of the pass have outdated: replaced first
     bool first_arrived = false;  // filling, and its first parts are in memory
     bool slot_hung = false;      // broken, and an unanswered read may still write to its slot
@@ -93,6 +102,7 @@ class PieceCacheImpl final : public PieceCache {
     int32_t waiters = 0;     // threads that wait for it
     int64_t staged_in = 0;   // pass of its prediction
     int64_t used_at = 0;     // an expert's last use, in rows since the start
+    int32_t uses = 0;        // an expert's, in passes
     int64_t use = 0;         // the same, counted in uses
     uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
     uint8_t* base = nullptr;
@@ -117,7 +127,7 @@ class PieceCacheImpl final : public PieceCache {
   bool StartWanted(std::span<const PieceId> wanted);
   bool StartSome(std::span<const PieceId> wanted);
   SlotList ReachOf(PieceId id) const;
-  bool StartRead(PieceId id, ReadPriority priority, SlotList reach);
+  bool StartRead(PieceId id, Reason reason, SlotList reach);
   void OnReport(const ReadDriver::Report& report);  // takes mutex_; the thread that drives
   void Returned(PieceId id, const uint8_t* slot);
   void Quarantine(PieceId id);
@@ -134,6 +144,7 @@ class PieceCacheImpl final : public PieceCache {
   void PumpAnnounced();
   bool ForgetAnnounced();
 
+  void PumpWarmStart();
   void PumpFired();
   void ExpectFired(int64_t rows);
   bool Stage(PieceId id, SlotList reach);
@@ -143,7 +154,7 @@ class PieceCacheImpl final : public PieceCache {
   PieceId Degraded(PieceId id) const;
 
   void PrefetchCores();
-  int32_t PickRingSlot(PieceId id, ReadPriority priority) const;
+  int32_t PickRingSlot(PieceId id, Reason reason) const;
   int32_t LayersUntil(int32_t from, PieceId id) const;
 
   Piece& At(PieceId id) { return pieces_[static_cast<size_t>(id)]; }
@@ -159,7 +170,7 @@ class PieceCacheImpl final : public PieceCache {
   void CountPrefetch(PieceId id, int64_t PrefetchStats::*count, int64_t PrefetchStats::*bytes,
                      int64_t LayerStats::*layer_count);
   void CountUnused(PieceId id);
-  void AddResident(int64_t bytes);
+  void AddResident(PieceId id, int64_t bytes);
 
   const ModelLayout& layout_;
   const PieceIndex& index_;
@@ -195,8 +206,12 @@ class PieceCacheImpl final : public PieceCache {
   std::vector<std::vector<PieceId>> fired_;  // [layers] of the last pass of several rows
   int32_t fired_layer_ = 0, fired_end_ = 0;  // whose fired experts are being read ahead, and where that ends
   size_t fired_next_ = 0;                    // among them
+  bool in_pass_ = false;
   LookaheadGovernor lookahead_;
   TemporalGovernor temporal_;
+  const std::vector<PieceId> warm_start_;
+  size_t warm_next_ = 0;      // of them
+  int32_t warm_reading_ = 0;  // of those before it
   PrefetchStats pass_begin_prefetch_;
 
   PassInfo pass_;
@@ -208,6 +223,7 @@ class PieceCacheImpl final : public PieceCache {
   PassStats pass_begin_;  // stall and bytes when it began
 
   CacheStats stats_;
+  int64_t core_bytes_ = 0, expert_bytes_ = 0;  // inside the budget, now
   std::vector<LayerStats> layer_stats_;
 
   std::unique_ptr<MemoryPressure> pressure_;

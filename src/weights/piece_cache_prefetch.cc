@@ -7,6 +7,12 @@
 #include "weights/piece_cache_impl.h"
 
 namespace nunspark {
+namespace {
+
+// Of the warm start at once: what is on its way when a pass begins delays its first reads by a few ms at most.
+constexpr int32_t kWarmReads = 4;
+
+}  // namespace
 
 void PieceCacheImpl::Announce(const RoutedExperts& routed) {
   if (options_.trace != nullptr) options_.trace->Add(routed, pass_.rows);
@@ -23,6 +29,7 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       piece.passes = false;
       piece.used_at = pass_first_row_ + routed.last_rows[i];
       piece.use = ++uses_;
+      ++piece.uses;
       announced_.push_back(routed.pieces[i]);
       SettleExpert(routed.pieces[i]);
       if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) {
@@ -75,7 +82,7 @@ void PieceCacheImpl::PumpAnnounced() {
   for (; next_announced_ < announced_.size(); ++next_announced_) {
     const PieceId id = announced_[next_announced_];
     if (!At(id).announced || At(id).state != State::kAbsent) continue;
-    if (!StartRead(id, ReadPriority::kDemand, ReachOf(id))) return;
+    if (!StartRead(id, Reason::kWanted, ReachOf(id))) return;
   }
   PumpFired();
 }
@@ -124,6 +131,24 @@ void PieceCacheImpl::Predict(int32_t /*layer*/, std::span<const PieceId> pieces)
   if (kick == Kick::kThread) driver_->Kick();
 }
 
+// The experts that earlier runs used most, a few at a time, into slots that are free. They count as used before any
+// that this run has used, the first as the last of them.
+void PieceCacheImpl::PumpWarmStart() {
+  if (closing_ || in_pass_ || starved_ > 0) return;
+  while (warm_next_ < warm_start_.size() && warm_reading_ < kWarmReads && experts_.has_free()) {
+    const PieceId id = warm_start_[warm_next_++];
+    Piece& piece = At(id);
+    CHECK(piece.home == Home::kExpert);
+    if (piece.state != State::kAbsent || !StartRead(id, Reason::kWarmStart, SlotList::kPassed)) continue;
+    piece.warm = Warm::kReading;
+    piece.passes = false;
+    piece.use = piece.used_at = -static_cast<int64_t>(warm_next_);
+    ++warm_reading_;
+    ++stats_.warm_start.issued;
+    stats_.warm_start.issued_bytes += index_.piece(id).read_bytes;
+  }
+}
+
 // The next layers' experts of the last pass, as slots that nobody keeps become free.
 void PieceCacheImpl::PumpFired() {
   for (; fired_layer_ < std::min(fired_end_, static_cast<int32_t>(fired_.size())); ++fired_layer_, fired_next_ = 0) {
@@ -145,7 +170,7 @@ bool PieceCacheImpl::Stage(PieceId id, SlotList reach) {
     if (oldest < 0) return false;
     ExpireStaged(oldest);
   }
-  if (!StartRead(id, ReadPriority::kPrefetch, reach)) return false;
+  if (!StartRead(id, Reason::kPredicted, reach)) return false;
   ++staged_;
   At(id).staged_in = pass_number_;
   At(id).use = ++uses_;
@@ -204,7 +229,7 @@ void PieceCacheImpl::PrefetchCores() {
   for (int32_t step = 1; step < layers && ahead < options_.warm_window; ++step) {
     const PieceId id = layout_.core[static_cast<size_t>((current_layer_ + step) % layers)];
     if (At(id).state == State::kResident) continue;
-    if (At(id).state == State::kAbsent && !StartRead(id, ReadPriority::kPrefetch, SlotList::kKept)) return;
+    if (At(id).state == State::kAbsent && !StartRead(id, Reason::kPredicted, SlotList::kKept)) return;
     ++ahead;
   }
 }

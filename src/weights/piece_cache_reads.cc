@@ -15,7 +15,7 @@ bool PieceCacheImpl::StartWanted(std::span<const PieceId> wanted) {
   if (StartSome(wanted)) return true;
   // Nothing passes through: one of the slots that others keep has to do.
   for (const PieceId id : wanted) {
-    if (At(id).state == State::kAbsent && StartRead(id, ReadPriority::kDemand, SlotList::kStaged)) return true;
+    if (At(id).state == State::kAbsent && StartRead(id, Reason::kWanted, SlotList::kStaged)) return true;
   }
   // Announced experts that nobody came for (a pass that ended early) must not hold the slots for ever.
   return ForgetAnnounced() && StartSome(wanted);
@@ -30,7 +30,7 @@ bool PieceCacheImpl::StartSome(std::span<const PieceId> wanted) {
       kick_ = true;
       some = true;
     } else if (piece.state == State::kAbsent) {
-      some = StartRead(id, ReadPriority::kDemand, ReachOf(id)) || some;
+      some = StartRead(id, Reason::kWanted, ReachOf(id)) || some;
     }
   }
   return some;
@@ -46,11 +46,11 @@ SlotList PieceCacheImpl::ReachOf(PieceId id) const {
 }
 
 // False when no slot can be had.
-bool PieceCacheImpl::StartRead(PieceId id, ReadPriority priority, SlotList reach) {
+bool PieceCacheImpl::StartRead(PieceId id, Reason reason, SlotList reach) {
   Piece& piece = At(id);
   const PieceExtents& extents = index_.piece(id);
   if (piece.home == Home::kRing) {
-    const int32_t slot = PickRingSlot(id, priority);
+    const int32_t slot = PickRingSlot(id, reason);
     if (slot < 0) return false;
     PieceId& held = ring_[static_cast<size_t>(slot)];
     if (held >= 0) Evict(held);
@@ -68,12 +68,13 @@ bool PieceCacheImpl::StartRead(PieceId id, ReadPriority priority, SlotList reach
   }
   piece.state = State::kFilling;
   piece.first_arrived = false;
-  piece.prefetched = priority == ReadPriority::kPrefetch;
-  piece.demanded = !piece.prefetched;
+  piece.prefetched = reason == Reason::kPredicted;
+  piece.demanded = reason == Reason::kWanted;
   if (piece.prefetched) {
     CountPrefetch(id, &PrefetchStats::issued, &PrefetchStats::issued_bytes, &LayerStats::prefetch_issued);
   }
-  if (InBudget(id)) AddResident(extents.slot_bytes);
+  if (InBudget(id)) AddResident(id, extents.slot_bytes);
+  const ReadPriority priority = reason == Reason::kWanted ? ReadPriority::kDemand : ReadPriority::kPrefetch;
   piece.read = driver_->Start(id, extents.extents, extents.first_extents, piece.base, priority);
   kick_ = true;
   return true;
@@ -104,12 +105,17 @@ void PieceCacheImpl::OnReport(const ReadDriver::Report& report) {
       CountRead(id, report.bytes);
       if (report.status.ok()) {
         piece.state = State::kResident;
+        if (piece.warm == Warm::kReading) {
+          --warm_reading_;
+          piece.warm = Warm::kUnused;
+        }
         SettleExpert(id);
       } else {
         Fail(id, report.status);
       }
     }
     PumpAnnounced();
+    PumpWarmStart();
     kick_ = false;  // whoever drives looks at what is queued next
     wake = sleepers_ > 0;
   }
@@ -149,10 +155,12 @@ void PieceCacheImpl::Quarantine(PieceId id) {
 void PieceCacheImpl::Fail(PieceId id, const Status& status) {
   Piece& piece = At(id);
   piece.announced = false;
+  if (piece.warm == Warm::kReading) --warm_reading_;
+  const bool ahead = piece.prefetched || std::exchange(piece.warm, Warm::kNo) == Warm::kReading;
   // A prefetch fails in silence, also when somebody has joined it: that thread asks again, and the error it then gets
   // is that of its own read. So whether a bad prefetch was still running when its piece was wanted makes no difference.
   // One that is leased in part, or that nobody answers, cannot be asked for again.
-  if (!piece.prefetched || piece.leases > 0 || piece.slot_hung) {
+  if (!ahead || piece.leases > 0 || piece.slot_hung) {
     piece.error = status.WithContext(PieceName(LayoutOf(id)));
     piece.failed_at = ++failures_;
     piece.error_pending = piece.waiters == 0 && piece.leases == 0;
@@ -182,6 +190,10 @@ void PieceCacheImpl::Evict(PieceId id) {
     CountUnused(id);
     Unstage(id);
   }
+  if (std::exchange(piece.warm, Warm::kNo) == Warm::kUnused) {
+    ++stats_.warm_start.wasted;
+    stats_.warm_start.wasted_bytes += index_.piece(id).read_bytes;
+  }
   piece.state = State::kAbsent;
   piece.demanded = false;
   if (piece.home == Home::kExpert) {
@@ -190,7 +202,7 @@ void PieceCacheImpl::Evict(PieceId id) {
   }
   piece.slot = -1;
   if (piece.home != Home::kOwn) piece.base = nullptr;
-  if (InBudget(id)) AddResident(-index_.piece(id).slot_bytes);
+  if (InBudget(id)) AddResident(id, -index_.piece(id).slot_bytes);
 }
 
 // Keeps the list of evictable slots true after any change to an expert.
@@ -207,8 +219,8 @@ void PieceCacheImpl::SettleExpert(PieceId id) {
 
 // The slot whose core is needed last, counted from the layer that asks. Never one that is leased, waited for or being
 // filled; a prefetch also leaves alone what is needed sooner than itself. -1 when there is none.
-int32_t PieceCacheImpl::PickRingSlot(PieceId id, ReadPriority priority) const {
-  const bool prefetch = priority == ReadPriority::kPrefetch;
+int32_t PieceCacheImpl::PickRingSlot(PieceId id, Reason reason) const {
+  const bool prefetch = reason != Reason::kWanted;
   const int32_t from = prefetch ? current_layer_ : LayoutOf(id).layer;
   int32_t best = -1;
   int32_t best_distance = prefetch ? LayersUntil(from, id) : 0;
@@ -273,7 +285,12 @@ void PieceCacheImpl::CountUnused(PieceId id) {
   ++LayerStatsOf(id)->prefetch_wasted;
 }
 
-void PieceCacheImpl::AddResident(int64_t bytes) {
+void PieceCacheImpl::AddResident(PieceId id, int64_t bytes) {
+  const bool expert = LayoutOf(id).kind == PieceKind::kExpert;
+  int64_t& held = expert ? expert_bytes_ : core_bytes_;
+  int64_t& peak = expert ? stats_.expert_peak_bytes : stats_.core_peak_bytes;
+  held += bytes;
+  peak = std::max(peak, held);
   stats_.resident_bytes += bytes;
   stats_.resident_peak_bytes = std::max(stats_.resident_peak_bytes, stats_.resident_bytes);
   CHECK(stats_.resident_bytes >= 0 && stats_.resident_bytes <= plan_.core_region_bytes + plan_.expert_region_bytes);

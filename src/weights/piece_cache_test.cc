@@ -48,6 +48,7 @@ TEST(PieceCache, TiedEmbeddingIsOpenedAndLeased) {
             h.SlotBytes(h.model.layout.norm_head) + h.SlotBytes(h.model.layout.embed));
 }
 
+// Checklist item 27.
 TEST(PieceCache, PinnedCoresAreReadAtFirstUseAndStay) {
   Harness h({.cache = {.prefetch = false}});
   for (int pass = 0; pass < 3; ++pass) {
@@ -79,6 +80,27 @@ TEST(PieceCache, RingKeepsOrderWithoutPrefetch) {
   EXPECT_GE(stats.dense.hits, 4 + 2) << "pinned ones, and the ring keeps what is needed soonest";
 }
 
+// Checklist items 25 and 26.
+TEST(PieceCache, MoreMemoryMeansFewerReadsInACyclicScan) {
+  constexpr int kLayers = 8, kPasses = 5;
+  int64_t before = kLayers * kPasses + 1;
+  for (int pinned = 0; pinned <= kLayers - 2; ++pinned) {
+    Harness h({.model = {.layers = kLayers, .experts = 0}, .pinned_cores = pinned, .cache = {.prefetch = false}});
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (int layer = 0; layer < kLayers; ++layer) {
+        const bool hit = h.Touch(h.Core(layer));
+        if (layer < pinned) {
+          EXPECT_EQ(hit, pass > 0) << "the first layers stay";
+        }
+      }
+    }
+    EXPECT_LT(h.cache->stats().dense.misses, before) << pinned;
+    before = h.cache->stats().dense.misses;
+  }
+  EXPECT_EQ(before, kLayers);
+}
+
+// Checklist item 28.
 TEST(PieceCache, PrefetchesTheNextCoreOfTheRing) {
   Harness h({.model = {.layers = 6, .experts = 0}, .pinned_cores = 0});
   const auto await_bytes = [&](int64_t bytes) {
@@ -126,6 +148,7 @@ FakeQueueControl::Filter RequestsOf(PieceId piece) {
   };
 }
 
+// Checklist item 29.
 TEST(PieceCache, AcquireDuringAPrefetchJoinsItAndIsAMiss) {
   Harness h({.model = {.layers = 3, .experts = 0, .core_bytes = 7 << 20}, .pinned_cores = 3});
   const FakeQueueControl::Filter is_core_1 = RequestsOf(h.Core(1));
@@ -146,6 +169,7 @@ TEST(PieceCache, AcquireDuringAPrefetchJoinsItAndIsAMiss) {
   EXPECT_EQ(bytes, h.SlotBytes(h.Core(1))) << "nothing is read twice";
 }
 
+// Checklist item 24.
 TEST(PieceCache, ExpertsHitWhileThereAreSlots) {
   Harness h({.expert_slots = 4});
   for (int expert = 0; expert < 4; ++expert) EXPECT_FALSE(h.Touch(h.model.Expert(0, expert)));
@@ -181,12 +205,14 @@ TEST(PieceCache, WaitsForALeaseToBeReleasedByAnotherThread) {
   forward.join();
 }
 
+// Checklist item 32.
 TEST(PieceCache, AnnouncedExpertsAreReadBeforeTheyAreAsked) {
   Harness h({.expert_slots = 4});
   h.control->Hold();
   const std::vector<PieceId> ids = h.Experts(0, {0, 1, 2});
   h.Announce(0, ids);
   h.control->AwaitSubmitted(h.opened_requests + 3);
+  EXPECT_EQ(h.cache->stats().expert.hits + h.cache->stats().expert.misses, 0) << "to be read is not to be used";
   h.control->Release();
   h.Pass(0, ids);
   const CacheStats stats = h.cache->stats();
@@ -272,6 +298,7 @@ FakeQueueControl::Fault FailFirst(const Harness& h, PieceId piece, int count) {
   };
 }
 
+// Checklist item 30.
 TEST(PieceCache, FailedReadNamesThePieceAndIsTriedAgain) {
   Harness h({});
   const PieceId id = h.model.Expert(1, 2);
@@ -449,20 +476,22 @@ TEST(PieceCache, SingleAcquiresMatchANaiveLru) {
 }
 
 // Whole passes with random faults, leases held across, embedding rows in between: bytes are right, the budget holds,
-// leased pieces stay as they are.
+// leased pieces stay as they are. Checklist item 17.
 TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     const int layers = 5;
-    Harness h({.model = {.layers = layers, .experts = 12, .first_moe_layer = 1},
-               .expert_slots = static_cast<int32_t>(3 + seed * 3),
-               .pinned_cores = static_cast<int32_t>(seed % 6),
-               .cache = {.prefetch = seed % 2 == 0, .warm_window = static_cast<int32_t>(1 + seed % 3)},
-               .shuffle_seed = seed,
-               .faults = FaultPlan{.faults = {{.kind = Fault::Kind::kNone, .request = 0}},  // opening succeeds
-                                   .seed = seed,
-                                   .errors_per_mille = 20,
-                                   .shorts_per_mille = 5,
-                                   .delays_per_mille = 50}});
+    static std::vector<PieceId> warm;
+    Harness h(
+        {.model = {.layers = layers, .experts = 12, .first_moe_layer = 1},
+         .expert_slots = static_cast<int32_t>(3 + seed * 3),
+         .pinned_cores = static_cast<int32_t>(seed % 6),
+         .cache = {.prefetch = seed % 2 == 0, .warm_window = static_cast<int32_t>(1 + seed % 3), .warm_start = warm},
+         .shuffle_seed = seed,
+         .faults = FaultPlan{.faults = {{.kind = Fault::Kind::kNone, .request = 0}},  // opening succeeds
+                             .seed = seed,
+                             .errors_per_mille = 20,
+                             .shorts_per_mille = 5,
+                             .delays_per_mille = 50}});
     std::mt19937 random(seed);
     int errors = 0;
     for (int pass = 0; pass < 150; ++pass) {
@@ -503,6 +532,13 @@ TEST(PieceCache, RandomOperationsKeepBytesAndBudget) {
     }
     EXPECT_GT(errors, 0);
     EXPECT_GT(h.cache->stats().expert.hits, 0);
+    EXPECT_EQ(h.cache->stats().warm_start.issued > 0, seed > 1);
+    // The next one begins with what this one used most; here all the same, in any order.
+    warm.clear();
+    for (int layer = 1; layer < layers; ++layer) {
+      for (int expert = 0; expert < 12; ++expert) warm.push_back(h.model.Expert(layer, expert));
+    }
+    std::shuffle(warm.begin(), warm.end(), random);
   }
 }
 

@@ -185,6 +185,16 @@ TEST(Generate, JsonHasEveryFieldOfItsDefinition) {
                         MemberOf(json, {"cache", "dense", "misses"}).as_int());
   EXPECT_EQ(json.Find("memory")->Find("budget_bytes")->as_int(), 3700000);
   EXPECT_GT(json.Find("io")->Find("bytes_read")->as_int(), 0);
+  const Json parts = MemberOf(json, {"memory", "parts"});
+  int64_t planned = 0;
+  for (const auto& [name, part] : parts.as_object()) {
+    planned += MemberOf(part, {"plan_bytes"}).as_int();
+    EXPECT_LE(MemberOf(part, {"peak_bytes"}).as_int(), MemberOf(part, {"plan_bytes"}).as_int()) << name;
+  }
+  EXPECT_EQ(planned, json.Find("memory")->Find("plan_bytes")->as_int());
+  for (const char* part : {"cores", "expert slots", "KV", "activations", "program and reads"}) {
+    EXPECT_GT(MemberOf(parts, {part, "peak_bytes"}).as_int(), 0) << part;
+  }
   // The process stays inside its own plan.
   EXPECT_LE(json.Find("memory")->Find("peak_bytes")->as_int(), json.Find("memory")->Find("plan_bytes")->as_int());
 }
@@ -204,9 +214,37 @@ TEST(Generate, MetricsHaveTheContractsLayout) {
         "\nwould help            : ", "\npage faults           : "}) {
     EXPECT_TRUE(std::regex_search(ran.out, std::regex(line))) << line << "\n" << ran.out;
   }
+  EXPECT_EQ(ran.out.find("lookahead issued"), std::string::npos) << "of those who ask for it alone";
+  const Ran asked =
+      Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 8 --metrics --budget 3.7MB --lookahead");
+  for (const char* line : {"\nlookahead issued      : \\d+\n", "\nlookahead skip \\(core\\) : \\d+\n"}) {
+    EXPECT_TRUE(std::regex_search(asked.out, std::regex(line))) << line << "\n" << asked.out;
+  }
 }
 
-// Flags of the original that cannot change the tokens are taken and do not.
+TEST(Generate, StepsAreTracedAndAddUpToTheRun) {
+  const TempFolder temp;
+  const std::string trace = temp.path() + "/steps";
+  const Json run = JsonOf(Nunspark("generate " + Demo() + " --prompt Hello --max-tokens 12 --ignore-eos --json " +
+                                   "--budget 3.7MB --no-lookahead --step-trace " + trace));
+  const std::string text = ReadWholeFile(trace).value();
+  int64_t tokens = 0, bytes = 0, misses = 0;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    const Json line = ParseJson(text.substr(at, text.find('\n', at) - at), trace).value();
+    EXPECT_EQ(MemberOf(line, {"token"}).as_int(), tokens++);
+    EXPECT_LE(MemberOf(line, {"stall_us"}).as_int(), MemberOf(line, {"wall_us"}).as_int());
+    EXPECT_LE(MemberOf(line, {"rss_bytes"}).as_int(), MemberOf(run, {"memory", "peak_bytes"}).as_int());
+    bytes += MemberOf(line, {"bytes_read"}).as_int();
+    misses += MemberOf(line, {"misses"}).as_int();
+  }
+  EXPECT_EQ(tokens, 12);
+  EXPECT_LE(bytes, MemberOf(run, {"io", "bytes_read"}).as_int());
+  EXPECT_EQ(misses, MemberOf(run, {"cache", "core", "misses"}).as_int() +
+                        MemberOf(run, {"cache", "expert", "misses"}).as_int());
+  ExpectError(Nunspark("generate " + Demo() + " --prompt x --step-trace " + temp.path() + "/no/folder"), {"no/folder"});
+}
+
+// Flags of the original that cannot change the tokens are taken and do not. Checklist items 19, 20, 31, 36, 37, 73, 75.
 TEST(Generate, FlagsThatChangeNothingChangeNothing) {
   const std::string base = "generate " + Demo() + " --prompt Hello --max-tokens 10";
   const std::string text = Nunspark(base).out;
@@ -230,6 +268,10 @@ TEST(Generate, FlagsThatChangeNothingChangeNothing) {
                             "--no-ngram-adaptive",
                             "--expert-cache-frac 0.5",
                             "--budget AUTO",
+                            "--budget ' Auto '",
+                            "--kv-budget 1 --warm-window 3 --io-threads 4",
+                            "--warm-start --no-prefetch",
+                            "--no-warm-start",
                             "--budget 3MB",
                             "--threads 1",
                             "--io pread",

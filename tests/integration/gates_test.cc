@@ -105,7 +105,7 @@ class Gates : public testing::TestWithParam<std::string> {
   Output base_;
 };
 
-// Checklist items 11, 13, 16 and 23.
+// Checklist items 11, 13, 16, 18 and 23.
 TEST_P(Gates, EveryBudgetFromTheFloorGivesTheSameBitsAsEverythingResident) {
   EXPECT_TRUE(SameBits(ResidentLogits(folder_), base_.prompt)) << "resident";
   int64_t floor = 0, all = 0;
@@ -139,6 +139,23 @@ TEST_P(Gates, DriveThreadsAndPrefetchLeaveNoTrace) {
   ExpectSame(RunModel(folder_, {.io = IoChoice::kPread}), base_, "pread");
   ExpectSame(RunModel(folder_, {.io = IoChoice::kPread, .direct_io = false}), base_, "pread through the page cache");
   ExpectSame(RunModel(folder_, {.direct_io = false}), base_, "through the page cache");
+}
+
+// The first run leaves a file that the second one begins with, while its prompt is already computed.
+TEST_P(Gates, AWarmStartLeavesNoTrace) {
+  const TempFolder temp;
+  ASSERT_EQ(::setenv("XDG_CACHE_HOME", temp.path().c_str(), 1), 0);
+  int64_t floor = 0;
+  {
+    const Runner runner = Runner::Open(folder_, {.context = 128});
+    ASSERT_TRUE(runner.engine != nullptr);
+    floor = runner.engine->plan().floor;
+  }
+  for (const int run : {1, 2}) {
+    ExpectSame(RunModel(folder_, {.budget_bytes = floor, .warm_start = true}), base_, "run " + std::to_string(run));
+  }
+  ExpectSame(RunModel(folder_, {.warm_start = true}), base_, "with more memory");
+  ::unsetenv("XDG_CACHE_HOME");
 }
 
 // Checklist items 14 and 21: prompts are longer than the windows of models that have them.

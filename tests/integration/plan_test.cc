@@ -165,6 +165,44 @@ TEST(Memory, TooLittleIsRefusedWithAValueThatWorks) {
   ExpectError(Nunspark(kGenerate + "--memory 9000TB"), {"--memory 9000.00 TB is more than the", "try --memory"});
 }
 
+// Two engines of one memory limit with automatic budgets, as they are on one machine: the second one plans with what
+// the first has not even touched yet, or refuses.
+TEST(Memory, TwoEnginesTogetherStayBelowTheLimit) {
+  if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to make a memory limit";
+  constexpr int64_t kLimit = 300'000'000;
+  const TempFolder temp;
+  // The first plans much for keys and values, and touches none of it.
+  const std::string script = temp.path() + "/script";
+  const std::string head = "cd " + temp.path() + "\nnunspark=" + kBinary + " model=" + Demo();
+  ASSERT_TRUE(WriteFileAtomically(script, head + R"(
+serve() { exec timeout 60 $nunspark serve --no-warm-start --port 0 --context 512 --parallel 64 $model; }
+$nunspark plan --json --context 512 --parallel 64 $model >first || exit 3
+(serve) 2>log &
+for i in $(seq 3000); do grep -q Serving log && break; sleep 0.01; done
+$nunspark plan --json --context 512 $model >small; echo $? >small.code
+(serve) 2>large; echo $? >large.code
+kill $!
+wait
+)")
+                  .ok());
+  std::string out, err;
+  ASSERT_EQ(RunShell("timeout 120 " + SharedPath("rig/limit") + " --mem " + std::to_string(kLimit) + " -- sh " + script,
+                     &out, &err),
+            0)
+      << err;
+  const auto text_of = [&](const std::string& name) { return ReadWholeFile(temp.path() + "/" + name).value(); };
+  const int64_t first = MemberOf(ParseJson(text_of("first"), "first").value(), {"total_bytes"}).as_int();
+  EXPECT_GT(first, kLimit / 2);
+  EXPECT_EQ(text_of("small.code"), "0\n") << text_of("small");
+  const Json small = ParseJson(text_of("small"), "small").value();
+  EXPECT_EQ(MemberOf(small, {"ceiling_bound"}).as_string(), "cgroup");
+  EXPECT_LE(MemberOf(small, {"total_bytes"}).as_int() + first, kLimit);
+  EXPECT_EQ(text_of("large.code"), "1\n");
+  EXPECT_NE(text_of("large").find("the cgroup limit less what others in the group hold"), std::string::npos)
+      << text_of("large");
+}
+
 TEST(Doctor, FindsNothingThatPreventsRunningAModelThatRuns) {
   const Json report = JsonOf(Nunspark("doctor --json " + Demo()));
   std::vector<std::string> topics;

@@ -194,7 +194,7 @@ class Listener {
     port_ = 0;
     child_ = fork();
     if (child_ == 0) {
-      const std::string line = "exec " + command + " 2>" + Path("log");
+      const std::string line = "XDG_CACHE_HOME=" + Path("cache") + " exec " + command + " 2>" + Path("log");
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
       _exit(127);
     }
