@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import benchlib
 from benchlib import RIG, WORK, fail, note
@@ -15,6 +16,7 @@ SHAPES = ("mini", "dense-mini", "30b-q", "30b")
 PEER = "xllamacpp==2026.10.11549"
 PEERS = benchlib.ROOT / "build/peers"
 FIRST_START, START_STEP = 1000, 3000  # of unrelated sequences on the cycle
+TIMEOUT_S = 1800
 PACKED = set()  # (shape, programs) that this script has packed
 
 
@@ -125,6 +127,23 @@ def last_json(command, first):
         fail(f"{' '.join(map(str, command))} failed with status {run.returncode}\n"
              f"{run.stdout[-2000:]}{run.stderr[-2000:]}")
     return json.loads(lines[-1])
+
+
+def limited(command, memory, first=False, evict=None, bps=None, drive=None):
+    """The last JSON line of a command inside a limit of memory (bytes), and what `limit` says about it. With `bps` the
+    drive that holds `drive` gives no more bytes a second; `evict` is dropped from the page cache before."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as report:
+        limit = [RIG / "limit", "--json", report.name, "--timeout", TIMEOUT_S]
+        if memory:
+            limit += ["--mem", memory]
+        if bps:
+            limit += ["--bps", bps, "--path", drive]
+        if first:
+            limit.append("--first")
+        if evict:
+            limit += ["--evict", evict]
+        result = last_json([*limit, "--", *command], False)
+        return result, json.loads(report.read().splitlines()[-1])
 
 
 def check(shape, start, count, tokens, who):
