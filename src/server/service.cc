@@ -51,7 +51,9 @@ void AddEngine(const EngineStats& engine, PrometheusText& text) {
 
   const auto prefetched = [&](std::string_view name, std::string_view help, int64_t PrefetchStats::*member) {
     text.Counters(name, help, "kind",
-                  {{"core", cache.core_prefetch.*member}, {"expert", cache.expert_prefetch.*member}});
+                  {{"core", cache.core_prefetch.*member},
+                   {"expert", cache.expert_prefetch.*member},
+                   {"warm_start", cache.warm_start.*member}});
   };
   prefetched("prefetch_issued_total", "Weights read ahead.", &PrefetchStats::issued);
   prefetched("prefetch_used_total", "Of them, used in time.", &PrefetchStats::used);
@@ -93,6 +95,8 @@ void AddEngine(const EngineStats& engine, PrometheusText& text) {
   text.Gauge("given_back_slots", "Slots given back to a system short of memory.", cache.given_back_slots);
   text.Gauge("weights_resident_bytes", "Weights in memory inside the budget.", cache.resident_bytes);
   text.Gauge("weights_resident_peak_bytes", "The most there were.", cache.resident_peak_bytes);
+  text.Gauge("cores_peak_bytes", "Of them, cores and dense layers.", cache.core_peak_bytes);
+  text.Gauge("experts_peak_bytes", "Of them, experts.", cache.expert_peak_bytes);
   text.Gauge("kv_peak_bytes", "Keys and values, the most there were.", engine.kv.resident_peak_bytes);
   text.Counter("kv_hits_total", "Blocks of keys and values used while in memory.", engine.kv.hits);
   text.Counter("kv_misses_total", "Those that had to be read back.", engine.kv.misses);
