@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace nunspark {
@@ -63,7 +64,7 @@ class TreeBuilder {
   // Reads a whole number token; `token` may have white space after it.
   Status Number(std::string_view token, Json& out) {
     token = token.substr(0, token.find_last_not_of(" \t\r\n") + 1);
-    if (!ValidNumber(token)) return Malformed(what_, fmt::format("'{}' is no number", token.substr(0, 40)));
+    if (!IsJsonNumber(token)) return Malformed(what_, fmt::format("'{}' is no number", token.substr(0, 40)));
     const char* const end = token.data() + token.size();
     if (token.find_first_of(".eE") == std::string_view::npos) {
       int64_t integer = 0;
@@ -123,29 +124,6 @@ class TreeBuilder {
     return Status();
   }
 
-  static bool ValidNumber(std::string_view token) {
-    size_t i = 0;
-    const auto digits = [&] {
-      const size_t start = i;
-      while (i < token.size() && token[i] >= '0' && token[i] <= '9') ++i;
-      return i - start;
-    };
-    if (i < token.size() && token[i] == '-') ++i;
-    const bool leading_zero = i < token.size() && token[i] == '0';
-    const size_t whole = digits();
-    if (whole == 0 || (leading_zero && whole > 1)) return false;
-    if (i < token.size() && token[i] == '.') {
-      ++i;
-      if (digits() == 0) return false;
-    }
-    if (i < token.size() && (token[i] == 'e' || token[i] == 'E')) {
-      ++i;
-      if (i < token.size() && (token[i] == '+' || token[i] == '-')) ++i;
-      if (digits() == 0) return false;
-    }
-    return i == token.size();
-  }
-
   // The last value of a repeated key wins and keeps the first one's place, as in Python.
   static void DropRepeatedKeys(Json::Object& members);
 
@@ -186,23 +164,7 @@ void AppendQuoted(std::string_view text, std::string& out) {
     text = repaired;
   }
   out += '"';
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out += c;
-        }
-    }
-  }
+  for (const char c : text) AppendJsonEscaped(c, out);
   out += '"';
 }
 
@@ -321,6 +283,46 @@ std::string JsonQuote(std::string_view text) {
   std::string out;
   AppendQuoted(text, out);
   return out;
+}
+
+void AppendJsonEscaped(char c, std::string& out) {
+  switch (c) {
+    case '"': out += "\\\""; break;
+    case '\\': out += "\\\\"; break;
+    case '\b': out += "\\b"; break;
+    case '\f': out += "\\f"; break;
+    case '\n': out += "\\n"; break;
+    case '\r': out += "\\r"; break;
+    case '\t': out += "\\t"; break;
+    default:
+      if (static_cast<unsigned char>(c) < 0x20) {
+        out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      } else {
+        out += c;
+      }
+  }
+}
+
+bool IsJsonNumber(std::string_view text) {
+  size_t at = text.starts_with('-') ? 1 : 0;
+  const auto digits = [&] {
+    const size_t start = at;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at - start;
+  };
+  const bool leading_zero = text.substr(at).starts_with('0');
+  const size_t whole = digits();
+  if (whole == 0 || (leading_zero && whole > 1)) return false;
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    if (digits() == 0) return false;
+  }
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (digits() == 0) return false;
+  }
+  return at == text.size();
 }
 
 }  // namespace nunspark

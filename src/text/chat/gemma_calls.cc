@@ -1,6 +1,7 @@
 // call:N{key:<|"|>text<|"|>,other:[1,2],nested:{a:true}}: JSON with bare keys and a marker in place of quotes, turned
 // into JSON as it comes. Plain JSON keys and strings are taken too.
 #include "base/ascii.h"
+#include "base/json_text.h"
 #include "text/chat/call_reader.h"
 
 namespace nunspark::text {
@@ -63,7 +64,7 @@ class GemmaReader : public CallReader {
     }
     if (in_quotes_) {
       std::string text;
-      AppendEscaped(c, text);
+      AppendJsonEscaped(c, text);
       Emit(text);
       return Result::kMore;
     }
@@ -153,7 +154,7 @@ class GemmaReader : public CallReader {
       json = "null";
     } else {
       json = "\"";
-      for (const char c : text) AppendEscaped(c, json);
+      for (const char c : text) AppendJsonEscaped(c, json);
       json += '"';
     }
     Emit(json);

@@ -1,6 +1,6 @@
 #include "text/chat/json_scanner.h"
 
-#include <fmt/format.h>
+#include "base/json_text.h"
 
 namespace nunspark::text {
 namespace {
@@ -11,12 +11,6 @@ bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsAtomByte(char c) { return IsDigit(c) || (c >= 'a' && c <= 'z') || c == '-' || c == '+' || c == '.' || c == 'E'; }
 bool IsHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-
-size_t Digits(std::string_view text, size_t at) {
-  size_t end = at;
-  while (end < text.size() && IsDigit(text[end])) ++end;
-  return end - at;
-}
 
 }  // namespace
 
@@ -94,47 +88,14 @@ JsonScanner::Result JsonScanner::Close(char opening) {
 }
 
 bool IsJsonAtom(std::string_view text) {
-  if (text == "true" || text == "false" || text == "null") return true;
-  size_t at = text.starts_with('-') ? 1 : 0;
-  const size_t whole = Digits(text, at);
-  if (whole == 0 || (whole > 1 && text[at] == '0')) return false;
-  at += whole;
-  if (at < text.size() && text[at] == '.') {
-    const size_t fraction = Digits(text, at + 1);
-    if (fraction == 0) return false;
-    at += 1 + fraction;
-  }
-  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-    ++at;
-    if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
-    const size_t exponent = Digits(text, at);
-    if (exponent == 0) return false;
-    at += exponent;
-  }
-  return at == text.size();
+  return text == "true" || text == "false" || text == "null" || IsJsonNumber(text);
 }
 
 void AppendRepaired(char c, bool in_string, std::string& out) {
   if (in_string && static_cast<unsigned char>(c) < 0x20) {
-    AppendEscaped(c, out);
+    AppendJsonEscaped(c, out);
   } else {
     out += c;
-  }
-}
-
-void AppendEscaped(char c, std::string& out) {
-  switch (c) {
-    case '"': out += "\\\""; break;
-    case '\\': out += "\\\\"; break;
-    case '\n': out += "\\n"; break;
-    case '\r': out += "\\r"; break;
-    case '\t': out += "\\t"; break;
-    default:
-      if (static_cast<unsigned char>(c) < 0x20) {
-        out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-      } else {
-        out += c;
-      }
   }
 }
 

@@ -41,9 +41,6 @@ bool IsJsonAtom(std::string_view text);
 // line breaks into strings now and then, which no JSON reader takes.
 void AppendRepaired(char c, bool in_string, std::string& out);
 
-// `c` of plain text, escaped for a JSON string.
-void AppendEscaped(char c, std::string& out);
-
 }  // namespace nunspark::text
 
 #endif  // NUNSPARK_TEXT_CHAT_JSON_SCANNER_H_

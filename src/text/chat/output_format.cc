@@ -146,11 +146,6 @@ constexpr ForcedShape kForcedShapes[] = {
 
 }  // namespace
 
-std::string_view ToolFamilyName(ToolFamily family) {
-  if (family == ToolFamily::kNone) return "none";
-  return family == ToolFamily::kHarmony ? "harmony" : SyntaxOf(family).name;
-}
-
 OutputFormat ChooseOutputFormat(std::string_view template_text, const Tokenizer* tokenizer) {
   OutputFormat format;
   const auto family = std::find_if(std::begin(kFamilyRules), std::end(kFamilyRules), [&](const FamilyRule& rule) {

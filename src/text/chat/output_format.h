@@ -34,8 +34,6 @@ enum class ToolFamily : uint8_t {
   kLfm2,           // <|tool_call_start|>[N(k=v)]<|tool_call_end|>
 };
 
-std::string_view ToolFamilyName(ToolFamily family);
-
 struct OutputFormat {
   ToolFamily tools = ToolFamily::kNone;
 
@@ -50,7 +48,6 @@ struct OutputFormat {
   // Those of the format's markers that are special tokens of the tokenizer, which StreamDecoder leaves out with
   // SkipSpecials::kYes. OutputDecoder keeps exactly these.
   std::vector<std::string> special_markers;
-  bool needs_specials() const { return !special_markers.empty(); }
 
   bool has_reasoning() const { return !think_open.empty() || tools == ToolFamily::kHarmony; }
 };

@@ -15,6 +15,11 @@
 namespace nunspark::text {
 namespace {
 
+std::string_view ToolFamilyName(ToolFamily family) {
+  if (family == ToolFamily::kNone) return "none";
+  return family == ToolFamily::kHarmony ? "harmony" : SyntaxOf(family).name;
+}
+
 Json Tools() {
   return ParseJson(R"([
     {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {"type": "object",
@@ -173,10 +178,10 @@ TEST(OutputFormat, SpecialTokensThatAreMarkersReachTheParserAndNoOthers) {
 
   const OutputFormat plain = ChooseOutputFormat("<tool_call>", &tokens);
   EXPECT_EQ(plain.think_open, "<think>");  // no word of it in the template, but no special token either
-  EXPECT_FALSE(plain.needs_specials());
+  EXPECT_TRUE(plain.special_markers.empty());
 
   const OutputFormat gemma = ChooseOutputFormat("<|tool_call>call: <|channel>thought", &tokens);
-  EXPECT_TRUE(gemma.needs_specials());
+  EXPECT_FALSE(gemma.special_markers.empty());
   EXPECT_EQ(gemma.special_markers.size(), 4u);
   OutputDecoder decoder(tokens, gemma);
   std::string text;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ascii.h"
+#include "base/json_text.h"
 #include "text/chat/call_reader.h"
 
 namespace nunspark::text {
@@ -87,7 +88,7 @@ class PythonText {
       key = properties->as_object()[position].first;
     }
     out += '"';
-    for (const char c : key) AppendEscaped(c, out);
+    for (const char c : key) AppendJsonEscaped(c, out);
     out += "\": ";
     Space();
     return Value(out, 0);
@@ -165,7 +166,7 @@ class PythonText {
       const char c = text_[at_++];
       if (c == '\n' && !long_form) return false;
       if (c != '\\') {
-        AppendEscaped(c, out);
+        AppendJsonEscaped(c, out);
       } else if (!Escape(out)) {
         return false;
       }
@@ -179,7 +180,7 @@ class PythonText {
     constexpr std::string_view kFrom = "ntr\\'\"bf", kTo = "\n\t\r\\'\"\b\f";
     const size_t which = kFrom.find(c);
     if (which < kTo.size()) {
-      AppendEscaped(kTo[which], out);
+      AppendJsonEscaped(kTo[which], out);
     } else if (c == 'u' || c == 'x') {
       const size_t digits = c == 'u' ? 4 : 2;
       uint32_t code_point = 0;
@@ -195,7 +196,7 @@ class PythonText {
     } else if (c != '\n') {
       // Python keeps the backslash of what is no escape.
       out += "\\\\";
-      AppendEscaped(c, out);
+      AppendJsonEscaped(c, out);
     }
     return true;
   }

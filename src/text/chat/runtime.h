@@ -252,7 +252,6 @@ bool AddMissing(Runtime& runtime, const Value& context, const Json& defaults);
 const Builtin* FindFilter(std::string_view name);
 const Builtin* FindTest(std::string_view name);
 const Builtin* FindGlobal(std::string_view name);
-const Builtin* FindStringMethod(std::string_view name);
 const Builtin* FindMethod(Kind kind, std::string_view name);
 // Does Python's class of this value have that attribute, although we do not run it?
 bool HasForeignAttribute(const Value& value, std::string_view name);

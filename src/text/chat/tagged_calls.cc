@@ -2,6 +2,7 @@
 // N<arg_key>K</arg_key><arg_value>V</arg_value>. Values become JSON by the tool's schema: strings as they come,
 // anything else once it is whole.
 #include "base/ascii.h"
+#include "base/json_text.h"
 #include "text/chat/call_reader.h"
 
 namespace nunspark::text {
@@ -69,7 +70,7 @@ std::string ToJson(std::string_view text, unsigned types) {
   if ((wanted & kBoolean) != 0 && (trimmed == "True" || trimmed == "False")) return AsciiLower(trimmed);
   if ((wanted & kNull) != 0 && trimmed == "None") return "null";
   std::string out = "\"";
-  for (const char c : text) AppendEscaped(c, out);
+  for (const char c : text) AppendJsonEscaped(c, out);
   return out + '"';
 }
 
@@ -206,7 +207,7 @@ class TaggedReader : public CallReader {
 
   void BeginValue() {
     std::string text = any_argument_ ? ", \"" : "{\"";
-    for (const char c : key_) AppendEscaped(c, text);
+    for (const char c : key_) AppendJsonEscaped(c, text);
     text += "\": ";
     any_argument_ = true;
     value_.clear();
@@ -252,7 +253,7 @@ class TaggedReader : public CallReader {
       return;
     }
     std::string text;
-    AppendEscaped(c, text);
+    AppendJsonEscaped(c, text);
     context_.sink.Arguments(text);
   }
 

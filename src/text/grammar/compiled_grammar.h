@@ -37,17 +37,6 @@ class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
   // asks.
   static Result<std::shared_ptr<CompiledGrammar>> Compile(std::shared_ptr<const GrammarVocabulary> vocabulary,
                                                           const GrammarPart& part);
-  static Result<std::shared_ptr<CompiledGrammar>> FromJsonSchema(std::shared_ptr<const GrammarVocabulary> vocabulary,
-                                                                 std::string schema) {
-    return Compile(std::move(vocabulary), GrammarPart::JsonSchema(std::move(schema)));
-  }
-  static Result<std::shared_ptr<CompiledGrammar>> FromGbnf(std::shared_ptr<const GrammarVocabulary> vocabulary,
-                                                           std::string grammar) {
-    return Compile(std::move(vocabulary), GrammarPart::Gbnf(std::move(grammar)));
-  }
-  static Result<std::shared_ptr<CompiledGrammar>> AnyJsonObject(std::shared_ptr<const GrammarVocabulary> vocabulary) {
-    return Compile(std::move(vocabulary), GrammarPart::JsonObject());
-  }
 
   // One for each output. A token that was not allowed, or an output for which no token is left, ends it: from then on
   // only the end tokens are allowed.

@@ -42,6 +42,20 @@ Model LoadModel(const std::string& path) {
   return model;
 }
 
+using Compiled = Result<std::shared_ptr<CompiledGrammar>>;
+
+Compiled FromGbnf(std::shared_ptr<const GrammarVocabulary> vocabulary, std::string grammar) {
+  return CompiledGrammar::Compile(std::move(vocabulary), GrammarPart::Gbnf(std::move(grammar)));
+}
+
+Compiled FromJsonSchema(std::shared_ptr<const GrammarVocabulary> vocabulary, std::string schema) {
+  return CompiledGrammar::Compile(std::move(vocabulary), GrammarPart::JsonSchema(std::move(schema)));
+}
+
+Compiled AnyJsonObject(std::shared_ptr<const GrammarVocabulary> vocabulary) {
+  return CompiledGrammar::Compile(std::move(vocabulary), GrammarPart::JsonObject());
+}
+
 Model Demo() { return LoadModel("/models/demo-moe-4bit/tokenizer.json"); }
 
 std::vector<TokenId> AllowedTokens(TokenConstraint& constraint, const GrammarVocabulary& vocabulary) {
@@ -132,8 +146,7 @@ TEST(CompiledGrammar, EveryWalkThroughTheMasksOfASchemaGivesAValidValue) {
         "/tests/data/tokenizers/syn_youtu/tokenizer.json.gz"}) {
     const Model model = LoadModel(path);
     for (const testing::SchemaCase& c : testing::SchemaSuite()) {
-      const Result<std::shared_ptr<CompiledGrammar>> grammar =
-          CompiledGrammar::FromJsonSchema(model.vocabulary, c.schema);
+      const Result<std::shared_ptr<CompiledGrammar>> grammar = FromJsonSchema(model.vocabulary, c.schema);
       ASSERT_TRUE(grammar.ok()) << path << c.schema << grammar.status().message();
       const Json schema = testing::ParseValue(c.schema).value();
       // A walk towards an end does not know of the word that must come before it.
@@ -157,7 +170,7 @@ TEST(CompiledGrammar, AllowsEveryTokenizationOfWhatTheSchemaAllows) {
        {"/models/demo-moe-4bit/tokenizer.json", "/tests/data/tokenizers/syn_helium_unigram/tokenizer.json.gz"}) {
     const Model model = LoadModel(path);
     for (const testing::SchemaCase& c : testing::SchemaSuite()) {
-      const auto grammar = CompiledGrammar::FromJsonSchema(model.vocabulary, c.schema).value();
+      const auto grammar = FromJsonSchema(model.vocabulary, c.schema).value();
       for (const std::string& text : c.good) {
         const std::vector<TokenId> ids = model.tokenizer->Encode(text, AddSpecials::kNo).value();
         if (model.tokenizer->Decode(ids, SkipSpecials::kYes) != text) continue;  // not every text survives a normaliser
@@ -184,7 +197,7 @@ TEST(CompiledGrammar, MasksAreWhatTryingEveryTokenGives) {
       {R"({"type":"object","properties":{"s":{"type":"string","maxLength":7},"t":{"type":"string","minLength":3}},"required":["s","t"]})",
        R"({"anyOf":[{"type":"string","maxLength":3},{"const":"hello world"},{"type":"string","pattern":"^[a-h ]{2,30}$"}]})",
        R"({"type":"array","items":{"type":"array","items":{"type":"integer"},"maxItems":3},"minItems":2,"maxItems":4})"}) {
-    const auto grammar = CompiledGrammar::FromJsonSchema(model.vocabulary, schema).value();
+    const auto grammar = FromJsonSchema(model.vocabulary, schema).value();
     const Automaton automaton = testing::SchemaAutomaton(schema).value();
     for (uint64_t seed = 0; seed < 6; ++seed) {
       std::vector<TokenId> output;
@@ -213,7 +226,7 @@ TEST(CompiledGrammar, MasksAreWhatTryingEveryTokenGives) {
 
 TEST(CompiledGrammar, AnyJsonObjectIsOne) {
   const Model model = Demo();
-  const auto grammar = CompiledGrammar::AnyJsonObject(model.vocabulary).value();
+  const auto grammar = AnyJsonObject(model.vocabulary).value();
   for (uint64_t seed = 0; seed < 40; ++seed) {
     std::vector<TokenId> output;
     ASSERT_TRUE(RandomWalk(*grammar, model, seed, 30, output));
@@ -225,7 +238,7 @@ TEST(CompiledGrammar, AnyJsonObjectIsOne) {
 
 TEST(CompiledGrammar, PiecesOfCharactersAreAllowedWhereTheirCharacterIs) {
   const Model model = SmallModel({"\xF0\x9F\x98", "\x80\"", "\xC3\xA9\xC3"});
-  const auto grammar = CompiledGrammar::FromGbnf(model.vocabulary, "root ::= \"\\\"\" [é😀]{2} \"\\\"\"").value();
+  const auto grammar = FromGbnf(model.vocabulary, "root ::= \"\\\"\" [é😀]{2} \"\\\"\"").value();
   const std::shared_ptr<TokenConstraint> constraint = grammar->NewConstraint();
   const auto id = [&](std::string_view bytes) {
     std::string visible;
@@ -248,7 +261,7 @@ TEST(CompiledGrammar, PiecesOfCharactersAreAllowedWhereTheirCharacterIs) {
 TEST(CompiledGrammar, EndTokensAreAllowedExactlyWhereTheGrammarMayEnd) {
   const Model model = SmallModel({"ab"}, {"<tool>", "mark"});
   const TokenId end = model.vocabulary->end_tokens()[0];
-  const auto grammar = CompiledGrammar::FromGbnf(model.vocabulary, "root ::= \"ab\" \"c\"?").value();
+  const auto grammar = FromGbnf(model.vocabulary, "root ::= \"ab\" \"c\"?").value();
   const std::shared_ptr<TokenConstraint> constraint = grammar->NewConstraint();
   const auto id = [&](std::string_view text) { return *model.tokenizer->FindToken(text); };
   EXPECT_THAT(AllowedTokens(*constraint, *model.vocabulary), UnorderedElementsAre(id("a"), id("ab")));
@@ -262,7 +275,7 @@ TEST(CompiledGrammar, EndTokensAreAllowedExactlyWhereTheGrammarMayEnd) {
 
 TEST(CompiledGrammar, ATokenThatWasNotAllowedEndsTheOutput) {
   const Model model = SmallModel({});
-  const auto grammar = CompiledGrammar::FromGbnf(model.vocabulary, "root ::= \"abc\"").value();
+  const auto grammar = FromGbnf(model.vocabulary, "root ::= \"abc\"").value();
   for (const TokenId wrong : {*model.tokenizer->FindToken("x"), TokenId{-1}, TokenId{1 << 20}}) {
     const std::shared_ptr<TokenConstraint> constraint = grammar->NewConstraint();
     constraint->Advance(wrong);
@@ -273,7 +286,7 @@ TEST(CompiledGrammar, ATokenThatWasNotAllowedEndsTheOutput) {
 TEST(CompiledGrammar, SpecialTokensComeOnlyWhereALiteralNamesThem) {
   const Model model = SmallModel({"<to"}, {"<tool>"});
   const TokenId tool = *model.tokenizer->FindToken("<tool>");
-  const auto free = CompiledGrammar::FromGbnf(model.vocabulary, "root ::= [^x]*").value();
+  const auto free = FromGbnf(model.vocabulary, "root ::= [^x]*").value();
   EXPECT_THAT(AllowedTokens(*free->NewConstraint(), *model.vocabulary), ::testing::Not(::testing::Contains(tool)));
   const auto named = CompiledGrammar::Compile(model.vocabulary, P::Literal("a<tool>b")).value();
   const std::shared_ptr<TokenConstraint> constraint = named->NewConstraint();
@@ -344,7 +357,7 @@ TEST(CompiledGrammar, TheSpaceThatATokenLosesAtTheStartCounts) {
   parts.model = testing::BpeModel({"▁a", "a", "▁", "▁▁a", "<end>"}, {});
   const auto tokenizer = testing::LoadJsonText(testing::JsonOf(parts)).value();
   const auto vocabulary = GrammarVocabulary::Create(*tokenizer, {.end_tokens = {4}}).value();
-  const auto grammar = CompiledGrammar::FromGbnf(vocabulary, "root ::= \"a\" \" a\"*").value();
+  const auto grammar = FromGbnf(vocabulary, "root ::= \"a\" \" a\"*").value();
   const std::shared_ptr<TokenConstraint> constraint = grammar->NewConstraint();
   EXPECT_THAT(AllowedTokens(*constraint, *vocabulary), ElementsAre(0, 1, 2, 3));  // this decoder drops all of them
   constraint->Advance(0);
@@ -357,8 +370,8 @@ TEST(CompiledGrammar, RefusesWhatTheVocabularyCannotSpell) {
   parts.model = testing::BpeModel({"a", "b", "<end>"}, {});
   const auto tokenizer = testing::LoadJsonText(testing::JsonOf(parts)).value();
   const auto vocabulary = GrammarVocabulary::Create(*tokenizer, {.end_tokens = {2}}).value();
-  EXPECT_TRUE(CompiledGrammar::FromGbnf(vocabulary, "root ::= [abc]+").ok());
-  const auto grammar = CompiledGrammar::FromGbnf(vocabulary, "root ::= \"ac\"");
+  EXPECT_TRUE(FromGbnf(vocabulary, "root ::= [abc]+").ok());
+  const auto grammar = FromGbnf(vocabulary, "root ::= \"ac\"");
   ASSERT_FALSE(grammar.ok());
   EXPECT_EQ(grammar.status().code(), StatusCode::kUnsupported);
   EXPECT_THAT(grammar.status().message(), HasSubstr("no token for byte 0x63"));
@@ -366,7 +379,7 @@ TEST(CompiledGrammar, RefusesWhatTheVocabularyCannotSpell) {
 
 TEST(CompiledGrammar, StaysWithinItsMemoryHoweverLongOutputsAre) {
   const Model model = Demo();
-  const auto grammar = CompiledGrammar::AnyJsonObject(model.vocabulary).value();
+  const auto grammar = AnyJsonObject(model.vocabulary).value();
   std::vector<std::shared_ptr<TokenConstraint>> constraints;
   for (int i = 0; i < 8; ++i) constraints.push_back(grammar->NewConstraint());
   // Ever deeper, each output in its own way.
@@ -387,11 +400,10 @@ TEST(CompiledGrammar, StaysWithinItsMemoryHoweverLongOutputsAre) {
 TEST(CompiledGrammar, OutputsOnManyThreadsGetWhatOneGets) {
   const Model model = Demo();
   const std::string schema = testing::SchemaSuite().back().schema;
-  const auto grammar = CompiledGrammar::FromJsonSchema(model.vocabulary, schema).value();
+  const auto grammar = FromJsonSchema(model.vocabulary, schema).value();
   std::vector<std::vector<TokenId>> alone(8);
   for (uint64_t seed = 0; seed < alone.size(); ++seed) {
-    ASSERT_TRUE(
-        RandomWalk(*CompiledGrammar::FromJsonSchema(model.vocabulary, schema).value(), model, seed, 30, alone[seed]));
+    ASSERT_TRUE(RandomWalk(*FromJsonSchema(model.vocabulary, schema).value(), model, seed, 30, alone[seed]));
   }
   std::vector<std::vector<TokenId>> together(alone.size());
   std::vector<std::thread> threads;
@@ -404,7 +416,7 @@ TEST(CompiledGrammar, OutputsOnManyThreadsGetWhatOneGets) {
 
 TEST(GrammarCache, KeepsTheGrammarsLastUsed) {
   const Model model = SmallModel({});
-  const auto one = CompiledGrammar::FromGbnf(model.vocabulary, "root ::= \"a\"").value();
+  const auto one = FromGbnf(model.vocabulary, "root ::= \"a\"").value();
   GrammarCache cache(model.vocabulary, 2 * one->memory_bytes_max() + 1000);
   const auto a = cache.Get(P::Gbnf("root ::= \"a\"")).value();
   const auto b = cache.Get(P::Gbnf("root ::= \"b\"")).value();

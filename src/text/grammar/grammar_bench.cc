@@ -81,9 +81,9 @@ void BenchGrammar(const std::vector<std::string>& tokenizer_paths) {
     Figure("vocabulary", static_cast<double>(vocabulary->memory_bytes()) / 1e6, "MB");
     for (const Sample& sample : kSamples) {
       begin = ProcessorSeconds();
-      const auto grammar = sample.schema == nullptr
-                               ? CompiledGrammar::AnyJsonObject(vocabulary).value()
-                               : CompiledGrammar::FromJsonSchema(vocabulary, sample.schema).value();
+      const GrammarPart part =
+          sample.schema == nullptr ? GrammarPart::JsonObject() : GrammarPart::JsonSchema(sample.schema);
+      const auto grammar = CompiledGrammar::Compile(vocabulary, part).value();
       Figure(fmt::format("{}, compile", sample.name), 1e3 * (ProcessorSeconds() - begin), "ms");
       const std::vector<TokenId> ids = (*tokenizer)->Encode(sample.text, AddSpecials::kNo).value();
       Follow(*grammar, ids, size, fmt::format("{}, new", sample.name));

@@ -12,8 +12,6 @@
 namespace nunspark::text {
 namespace {
 
-constexpr int kDepthMax = 16;
-constexpr size_t kStepsMax = 256;
 constexpr uint64_t kDecodeSteps = 1 << 24;
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
@@ -429,7 +427,7 @@ Decoder Decoder::SentencePiece(SentencePieceStep step) {
 }
 
 Status Decoder::AppendSteps(const JsonSection& section, int depth) {
-  if (depth > kDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
+  if (depth > kStepDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
   ASSIGN_OR_RETURN(const std::string type, section.String("type"));
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const std::vector<JsonSection> parts, section.Array("decoders", kStepsMax));

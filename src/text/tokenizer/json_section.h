@@ -11,6 +11,10 @@
 
 namespace nunspark::text {
 
+// Of the lists of steps in tokenizer.json, which may hold lists themselves.
+inline constexpr int kStepDepthMax = 16;
+inline constexpr size_t kStepsMax = 256;
+
 // A value inside a document together with its place. Borrows the value.
 class JsonSection {
  public:

@@ -12,8 +12,6 @@
 namespace nunspark::text {
 namespace {
 
-constexpr int kDepthMax = 16;
-constexpr size_t kStepsMax = 256;
 constexpr size_t kPrependBytesMax = 64 * 1024;
 
 bool IsSpaceAt(std::string_view text, size_t at, uint32_t& bytes) {
@@ -67,7 +65,7 @@ Normalizer Normalizer::FromSentencePiece(std::shared_ptr<const SpmNormalizer> sp
 }
 
 Status Normalizer::AppendSteps(const JsonSection& section, int depth) {
-  if (depth > kDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
+  if (depth > kStepDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
   ASSIGN_OR_RETURN(const std::string type, section.String("type"));
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const std::vector<JsonSection> parts, section.Array("normalizers", kStepsMax));

@@ -6,7 +6,6 @@
 
 namespace nunspark::text {
 namespace {
-constexpr int kDepthMax = 16;
 constexpr size_t kItemsMax = 1024;
 constexpr size_t kTextsMax = 8;  // of a template; real ones have each text once
 }  // namespace
@@ -30,7 +29,7 @@ PostProcessor PostProcessor::Surround(std::vector<TokenId> before, std::vector<T
 }
 
 Status PostProcessor::Read(const JsonSection& section, int depth) {
-  if (depth > kDepthMax) return section.Malformed("nested too deeply");
+  if (depth > kStepDepthMax) return section.Malformed("nested too deeply");
   ASSIGN_OR_RETURN(const std::string type, section.String("type"));
   if (type == "ByteLevel") return Status();  // changes offsets only
   if (type == "Sequence") {

@@ -10,9 +10,6 @@
 namespace nunspark::text {
 namespace {
 
-constexpr int kDepthMax = 16;
-constexpr size_t kStepsMax = 256;
-
 std::string_view TextOf(const PieceList& list, Span piece) {
   return list.text.substr(piece.begin, piece.end - piece.begin);
 }
@@ -93,7 +90,7 @@ PreTokenizer PreTokenizer::IsolateMatches(Pattern pattern) {
 }
 
 Status PreTokenizer::AppendSteps(const JsonSection& section, int depth) {
-  if (depth > kDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
+  if (depth > kStepDepthMax || steps_.size() > kStepsMax) return section.Malformed("too many steps");
   ASSIGN_OR_RETURN(const std::string type, section.String("type"));
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const std::vector<JsonSection> parts, section.Array("pretokenizers", kStepsMax));

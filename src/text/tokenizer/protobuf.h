@@ -18,7 +18,6 @@ struct ProtoField {
   std::string_view bytes;  // of kBytes
 
   float AsFloat() const;  // REQUIRES: wire == kFixed32
-  int32_t AsInt32() const { return static_cast<int32_t>(static_cast<uint32_t>(value)); }
   bool AsBool() const { return value != 0; }
 };
 
