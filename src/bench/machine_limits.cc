@@ -169,7 +169,7 @@ PeakLoop FmaLoop(std::string_view table) {
 }
 
 PeakLoop DotLoop(std::string_view table) {
-  if (table == "avx512vnni" && __builtin_cpu_supports("avx512vnni")) return DotAvx512;
+  if ((table == "avx512vnni" || table == "avx512amx") && __builtin_cpu_supports("avx512vnni")) return DotAvx512;
   if (table.starts_with("avx512") && __builtin_cpu_supports("avx512bw")) return DotAvx512WithoutVnni;
   if (table.starts_with("avx") && __builtin_cpu_supports("avx2")) return DotAvx2;
   return nullptr;

@@ -42,8 +42,8 @@ double ReadGbps(const ReadBuffer& buffer, int threads, int runs = 7);
 // names count as scalar); a multiply-add is two operations.
 double FmaGflops(std::string_view table, int threads);
 
-// The same for products of 8-bit integers and their exact sums, by the instructions that the table may use for them. 0
-// where none were measured.
+// The same for products of 8-bit integers and their exact sums, by the instructions that the table may use for them,
+// for avx512amx those of its vectors. 0 where none were measured.
 double IntegerGops(std::string_view table, int threads);
 
 }  // namespace nunspark::bench

@@ -88,6 +88,14 @@ Finding CheckKernels() {
             .text = text,
             .remedy = "a processor with AVX2 or NEON computes many times faster; virtual machines may hide it"};
   }
+  if (!KernelTrouble().empty()) {
+    return {.level = Level::kHint,
+            .topic = "processor",
+            .text = text + "; " + KernelTrouble(),
+            .remedy =
+                "prompts would be computed faster with it: Linux 5.16 or newer, in virtual machines a host that has "
+                "it; where other products are reported, please tell us"};
+  }
   return Good("processor", text);
 }
 

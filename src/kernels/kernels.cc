@@ -10,11 +10,23 @@
 
 #include "base/align.h"
 #include "base/check.h"
+#include "kernels/amx.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 
 namespace nunspark {
 namespace {
+
+// Asked once.
+const internal::AmxChoice& Amx() {
+  static const internal::AmxChoice kChoice = [] {
+    for (const KernelTable* table : internal::VectorKernels()) {
+      if (std::string_view(table->name) == "avx512vnni") return internal::ChooseAmx(table);
+    }
+    return internal::ChooseAmx(nullptr);
+  }();
+  return kChoice;
+}
 
 // The table that NUNSPARK_ISA names; null when it names none. Unset or empty: the best.
 const KernelTable* ChosenKernels() {
@@ -34,6 +46,7 @@ bool Precedes(float candidate, float chosen) {
 const std::vector<const KernelTable*>& AvailableKernels() {
   static const std::vector<const KernelTable*> kTables = [] {
     std::vector<const KernelTable*> tables = internal::VectorKernels();
+    if (Amx().table != nullptr) tables.insert(tables.begin(), Amx().table);
     tables.push_back(&internal::ScalarKernels());
     return tables;
   }();
@@ -64,13 +77,19 @@ const KernelTable& Kernels() {
   return kernels;
 }
 
+const std::string& KernelTrouble() { return Amx().trouble; }
+
 int64_t MatMulScratchFloats(const WeightMatrix& w, int64_t rows) {
+  return internal::VectorScratchFloats(w, rows) + (Amx().table == nullptr ? 0 : internal::AmxScratchFloats(w, rows));
+}
+
+int64_t internal::VectorScratchFloats(const WeightMatrix& w, int64_t rows) {
   constexpr int64_t kToAlign = 16;
   if (w.format.order == MatrixOrder::kLanes16) {
     WeightMatrix in_rows = w;
     in_rows.format.order = MatrixOrder::kRowMajor;
     const int64_t bytes = RowBytes(w.format, w.cols) + 2 * ScaleRowBytes(w.format, w.cols);
-    return internal::kLaneRows * CeilDiv(bytes, 4) + 2 * kToAlign + MatMulScratchFloats(in_rows, rows);
+    return internal::kLaneRows * CeilDiv(bytes, 4) + 2 * kToAlign + VectorScratchFloats(in_rows, rows);
   }
   int64_t codes = 0;
   if (HasCodes(w.format)) {

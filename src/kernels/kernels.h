@@ -79,7 +79,7 @@ struct AttendParams {
 };
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx512", "avx512vnni", "neon", "neon-dotprod", "neon-i8mm"
+  const char* name;  // "scalar", "avx2", "avx512", "avx512vnni", "avx512amx", "neon", "neon-dotprod", "neon-i8mm"
 
   // y[m][n] = sum_k x[m][k] * w[n][k] (+ bias[n]) for all m in [0, rows) and n in [begin, end).
   // x [rows, w.cols] with x_stride floats between rows, y [rows, w.rows] with y_stride. bias may be absent.
@@ -164,6 +164,9 @@ const KernelTable& Kernels();
 // Checks NUNSPARK_ISA. Errors: kInvalidArgument for an unknown name or one this processor lacks, listing what it has.
 // Called once at start by the engine, before Kernels().
 Status CheckKernelChoice();
+
+// Why instructions that this processor has are not used; empty when there is nothing to say.
+const std::string& KernelTrouble();
 
 // Every table this build and processor can run, best first (tests run them all), and a lookup by name.
 const std::vector<const KernelTable*>& AvailableKernels();

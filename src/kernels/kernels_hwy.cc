@@ -9,28 +9,12 @@
 
 #include "base/align.h"
 #include "base/half.h"
+#include "kernels/hwy_setup.h"
 #include "kernels/matmul.h"
 #include "kernels/tables.h"
 #include "quant/gguf_decode.h"
 #include "quant/lanes.h"
 #include "quant/small_floats.h"
-
-// Kernels are built of many small functions that must keep their vectors in registers, and of short loops with constant
-// counts that must disappear; but not with sanitizers, where building that takes many minutes.
-#if !defined(NUNSPARK_INLINE)
-#if defined(__clang__)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define NUNSPARK_INLINE inline
-#define NUNSPARK_UNROLL
-#else
-#define NUNSPARK_INLINE inline __attribute__((always_inline))
-#define NUNSPARK_UNROLL _Pragma("clang loop unroll(full)")
-#endif
-#else
-#define NUNSPARK_INLINE inline __attribute__((always_inline))
-#define NUNSPARK_UNROLL _Pragma("GCC unroll 16")
-#endif
-#endif
 
 // kernels_neon_*.cc include this file too, for extensions that are no target of Highway's.
 #if !defined(NUNSPARK_TABLE)
@@ -42,8 +26,6 @@
 // Only targets with fused multiply-add; older processors run the scalar table. Vectors of a length that is not known
 // are not made use of.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-// What Highway calls AVX3_DL has VNNI.
-#define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/kernels_hwy.cc"
 #include <hwy/foreach_target.h>
@@ -51,12 +33,9 @@
 
 // The build's baseline (plain x86-64) may be a target of Highway's that has no table here.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
-// Highway 1.0.3 leaves out the one extension that this target is for here.
 #if HWY_TARGET == HWY_AVX3_DL
 #undef HWY_TARGET_STR
-#define HWY_TARGET_STR \
-  HWY_TARGET_STR_AVX3  \
-  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
+#define HWY_TARGET_STR NUNSPARK_VNNI_TARGET_STR
 #endif
 HWY_BEFORE_NAMESPACE();
 namespace nunspark {

@@ -173,6 +173,15 @@ constexpr int64_t CodeRowBlock(int64_t row_bytes) {
   return std::clamp<int64_t>((int64_t{768} << 10) / row_bytes / 4 * 4, 4, 256);
 }
 
+// Rows of x that a tile of AMX has. So many are worth tiles, fewer are not: by count of cycles they are from about six
+// on, never measured (docs/decisions/0022-amx.md).
+inline constexpr int64_t kAmxRows = 16;
+
+// As CodeRowBlock, in whole tiles.
+constexpr int64_t AmxRowBlock(int64_t row_bytes) {
+  return std::max(CodeRowBlock(row_bytes) / kAmxRows * kAmxRows, kAmxRows);
+}
+
 }  // namespace nunspark::internal
 
 #endif  // NUNSPARK_KERNELS_MATMUL_H_
