@@ -11,6 +11,7 @@
 
 #include "base/ascii.h"
 #include "base/cgroup.h"
+#include "base/parts.h"
 
 namespace nunspark {
 namespace {
@@ -36,15 +37,11 @@ int64_t LeadingNumber(std::string_view text) {
 
 // "MemTotal:   16384 kB" -> bytes; 0 when there is no such line.
 int64_t FieldKilobytes(std::string_view text, std::string_view name) {
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
+  for (const std::string_view line : SplitAt(text, '\n')) {
     if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ':') {
       const int64_t kilobytes = LeadingNumber(line.substr(name.size() + 1));
       return kilobytes < kNoLimit / 1024 ? kilobytes * 1024 : 0;
     }
-    begin = end + 1;
   }
   return 0;
 }
@@ -57,13 +54,10 @@ int64_t FileNumber(const std::string& path) {
 
 // "active_file 4096" -> 4096; 0 when there is no such line.
 int64_t StatBytes(std::string_view text, std::string_view name) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
+  for (const std::string_view line : SplitAt(text, '\n')) {
     if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == ' ') {
       return std::min(LeadingNumber(line.substr(name.size())), kNoLimit);
     }
-    begin = end + 1;
   }
   return 0;
 }

@@ -61,6 +61,9 @@ class SharedCores {
 
 inline SharedCores shared_cores;
 
+// Where nobody else wants the cores: longer than most waits for the drive in a step that streams.
+inline constexpr int64_t kSpinAloneNs = 1'000'000;
+
 // Spins until done() or for `spin_ns`. Returns done().
 template <typename Done>
 bool SpinUntil(int64_t spin_ns, const Done& done) {

@@ -20,9 +20,8 @@
 namespace nunspark {
 namespace {
 
-// Longer than the pauses between the jobs of a step; and than most waits for the drive in a step that streams.
+// Longer than the pauses between the jobs of a step.
 constexpr int64_t kSpinNs = 100'000;
-constexpr int64_t kSpinAloneNs = 1'000'000;
 
 // How long a worker waits for the end of a job before it looks whether the caller can run at all.
 constexpr int64_t kPatienceNs = 25'000;

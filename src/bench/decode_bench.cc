@@ -37,12 +37,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMadeUpPrompt = 64;
 
-struct NumericsChoice {
-  const char* name;
-  Numerics value;
-};
-constexpr NumericsChoice kNumerics[] = {{"f32", Numerics::kF32}, {"i16", Numerics::kI16}, {"i8", Numerics::kI8}};
-
 struct Options {
   std::string model = NUNSPARK_SOURCE_DIR "/models/demo-moe-4bit";
   std::vector<std::string> ids_files;
@@ -84,10 +78,9 @@ Options ParseOptions(int argc, char** argv) {
     } else if (flag == "--threads") {
       options.engine.threads = std::atoi(value.c_str());
     } else if (flag == "--numerics") {
-      const auto* const choice = std::find_if(std::begin(kNumerics), std::end(kNumerics),
-                                              [&](const NumericsChoice& c) { return value == c.name; });
-      if (choice == std::end(kNumerics)) Fail(fmt::format("--numerics {} is not f32, i16 or i8", value));
-      options.engine.numerics = choice->value;
+      const std::optional<Numerics> numerics = FindNumerics(value);
+      if (!numerics) Fail(fmt::format("--numerics {} is not f32, i16 or i8", value));
+      options.engine.numerics = *numerics;
     } else if (flag == "--busy") {
       options.busy_s = std::atof(value.c_str());
     } else {

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/size.h"
+#include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
 #include "cli/verbs.h"
@@ -20,8 +21,6 @@
 
 namespace nunspark::cli {
 namespace {
-
-constexpr int64_t kUsualContext = 4096;
 
 struct Flags {
   std::string packed_root = "models";
@@ -45,7 +44,7 @@ Result<CatalogueOptions> OptionsOf(const Flags& flags) {
   return CatalogueOptions{.packed_root = flags.packed_root, .cache = hub.cache};
 }
 
-void Examine(Row& row, MachineRates& rates) {
+void Examine(Row& row, RateMeter& rates) {
   const Result<std::unique_ptr<ModelFilesImpl>> files = ModelFilesImpl::OpenFolder(row.entry.path);
   if (!files.ok()) {
     row.outlook = EagleOutlook(row.entry.path);
@@ -54,7 +53,7 @@ void Examine(Row& row, MachineRates& rates) {
   }
   row.model_type = (*files)->model_type();
   EngineOptions options;
-  options.context = kUsualContext;
+  options.context = kPlannedContext;
   row.outlook = MakeOutlook(**files, options, rates.Of(row.entry.path));
 }
 
@@ -103,7 +102,7 @@ Result<int> List(const Flags& flags) {
   ASSIGN_OR_RETURN(const CatalogueOptions options, OptionsOf(flags));
   ASSIGN_OR_RETURN(std::vector<CatalogueEntry> entries, ScanCatalogue(options));
   std::vector<Row> rows;
-  MachineRates rates;
+  RateMeter rates;
   for (CatalogueEntry& entry : entries) {
     Row row{.entry = std::move(entry), .model_type = {}, .outlook = {}, .problem = {}};
     if (Interrupted()) return CancelledError("stopped");

@@ -50,19 +50,6 @@ void PrintQuantized(const PackReport& report) {
   }
 }
 
-// Tokenizer and template of a GGUF model are inside its file.
-Status AddTextFiles(const Checkpoint& checkpoint, const std::string& model, PackOptions& options) {
-  if (!checkpoint.is_gguf) return Status();
-  if (IsGgufName(model)) options.side_files = SideFiles::kGenerated;
-  Result<GgufTextFiles> files = ReadGgufTextFiles(checkpoint.gguf_path);
-  // A model without a vocabulary takes token ids.
-  if (files.status().code() == StatusCode::kNotFound) return Status();
-  RETURN_IF_ERROR(files.status());
-  options.generated_files = {{"tokenizer.json", std::move(files->tokenizer_json)},
-                             {"tokenizer_config.json", std::move(files->tokenizer_config_json)}};
-  return Status();
-}
-
 Result<int> Run(const Flags& flags) {
   PackOptions options;
   options.out_folder = flags.out;
@@ -75,7 +62,10 @@ Result<int> Run(const Flags& flags) {
   }
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(flags.model));
   ASSIGN_OR_RETURN(const ModelLayout layout, ResolveModel(checkpoint));
-  RETURN_IF_ERROR(AddTextFiles(checkpoint, flags.model, options));
+  if (checkpoint.is_gguf) {
+    if (IsGgufName(flags.model)) options.side_files = SideFiles::kGenerated;
+    ASSIGN_OR_RETURN(options.generated_files, ReadGgufTextFiles(checkpoint.gguf_path));
+  }
   Progress progress("packing", ProgressUnit::kBytes);
   options.progress = [&](int64_t done, int64_t total) {
     progress.Update(done, total);
@@ -126,12 +116,7 @@ void AddPack(CLI::App& app, Action* action) {
       "match the weight's name in the pack without '.weight': '*' stands for any characters, '?' for one.\n\n"
       "An interrupted pack continues when the same command is given again. Packing is optional: generate also\n"
       "streams from the checkpoint folder itself. Check a pack with 'nunspark verify'.");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

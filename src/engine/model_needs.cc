@@ -18,9 +18,9 @@ constexpr int64_t kMemoryProbeBytes = 96 << 20;
 
 }  // namespace
 
-OutlookRates MachineRates::Of(const std::string& model) {
+MachineRates RateMeter::Of(const std::string& model) {
   if (!memory_) {
-    const Result<double> measured = MeasureMemoryRate(DefaultThreads(), AffordableProbeBytes(kMemoryProbeBytes));
+    const Result<double> measured = MeasureMemoryRate(DefaultThreads(), kMemoryProbeBytes);
     memory_ = measured.ok() ? *measured : 0;
   }
   const LargestFile file = LargestWeightFile(model);

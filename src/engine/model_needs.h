@@ -8,15 +8,15 @@
 #include <string>
 
 #include "engine/model_files.h"
-#include "engine/outlook.h"
+#include "weights/speed_estimate.h"
 
 namespace nunspark {
 
 // The rates of this machine, each measured once: that of a drive takes a third of a second of reading.
-class MachineRates {
+class RateMeter {
  public:
   // With the drive that `model` lies on. 0 for what cannot be measured.
-  OutlookRates Of(const std::string& model);
+  MachineRates Of(const std::string& model);
 
  private:
   std::optional<double> memory_;

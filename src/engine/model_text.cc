@@ -46,12 +46,14 @@ Result<std::string> GgufOf(const std::string& path) {
 
 }  // namespace
 
-Result<GgufTextFiles> ReadGgufTextFiles(const std::string& path) {
-  ASSIGN_OR_RETURN(const GgufVocabFile file, ReadGgufVocab(path));
-  const text::GgufVocab vocab = TextVocab(file.vocab);
-  GgufTextFiles files;
-  ASSIGN_OR_RETURN(files.tokenizer_json, text::GgufTokenizerJson(vocab, path));
-  files.tokenizer_config_json = WriteJson(text::GgufTokenizerConfig(vocab), 2) + "\n";
+Result<std::map<std::string, std::string>> ReadGgufTextFiles(const std::string& path) {
+  std::map<std::string, std::string> files;
+  const Result<GgufVocabFile> file = ReadGgufVocab(path);
+  if (file.status().code() == StatusCode::kNotFound) return files;
+  RETURN_IF_ERROR(file.status());
+  const text::GgufVocab vocab = TextVocab(file->vocab);
+  ASSIGN_OR_RETURN(files["tokenizer.json"], text::GgufTokenizerJson(vocab, path));
+  files["tokenizer_config.json"] = WriteJson(text::GgufTokenizerConfig(vocab), 2) + "\n";
   return files;
 }
 

@@ -2,6 +2,7 @@
 #ifndef NUNSPARK_ENGINE_MODEL_TEXT_H_
 #define NUNSPARK_ENGINE_MODEL_TEXT_H_
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,21 +12,17 @@
 
 namespace nunspark {
 
-// What a GGUF file says, as the files that a model folder would have. Exact: both load to the same ids and templates
-// (text/tokenizer/gguf_vocab.h). Packs of GGUF models hold these.
-struct GgufTextFiles {
-  std::string tokenizer_json;
-  std::string tokenizer_config_json;  // special tokens and chat templates
-};
-
-// `path`: the file that holds the metadata, the first of a split model.
-// Errors: as ReadGgufVocab and text::GgufTokenizerJson; kNotFound when the file has no vocabulary.
-Result<GgufTextFiles> ReadGgufTextFiles(const std::string& path);
+// What a GGUF file says, as the files that a model folder would have, name -> content: tokenizer.json, and special
+// tokens and chat templates in tokenizer_config.json. Exact: both load to the same ids and templates (text/tokenizer/
+// gguf_vocab.h). Packs of GGUF models hold these (PackOptions::generated_files). Empty for a model without a
+// vocabulary, which takes token ids. `path`: the file that holds the metadata, the first of a split model. Errors: as
+// ReadGgufVocab and text::GgufTokenizerJson.
+Result<std::map<std::string, std::string>> ReadGgufTextFiles(const std::string& path);
 
 // Everything below takes a folder or a path that ends in ".gguf". A file speaks for itself, whatever lies beside it; in
 // a folder, files of its own come before a GGUF model's keys.
 
-// Also takes a single tokenizer file, as text::Tokenizer::Load. Errors: as that and ReadGgufTextFiles; kNotFound when
+// Also takes a single tokenizer file, as text::Tokenizer::Load. Errors: as that and ReadGgufVocab; kNotFound when
 // there is none.
 Result<std::unique_ptr<text::Tokenizer>> OpenTokenizer(const std::string& path);
 

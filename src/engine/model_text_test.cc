@@ -72,8 +72,7 @@ TEST(ModelText, TheFilesOfAPackSayTheSame) {
   const auto files = ReadGgufTextFiles(path);
   ASSERT_TRUE(files.ok()) << files.status().message();
   const TestFolder pack;
-  pack.Write("tokenizer.json", files->tokenizer_json);
-  pack.Write("tokenizer_config.json", files->tokenizer_config_json);
+  for (const auto& [name, content] : *files) pack.Write(name, content);
   for (const std::string_view text : {"ab", "xaabb<|end|>ab", ""})
     EXPECT_EQ(Encode(pack.path(), text), Encode(path, text));
   EXPECT_EQ(OpenChatSource(pack.path())->standard, OpenChatSource(path)->standard);
@@ -115,6 +114,7 @@ TEST(ModelText, WhatIsMissingOrWrongIsSaid) {
   EXPECT_EQ(OpenChatSource(folder.Path("none")).status().code(), StatusCode::kNotFound);
   const std::string path = folder.Write("m.gguf", GgufBuilder().Text("general.architecture", "llama").Bytes());
   EXPECT_EQ(OpenTokenizer(path).status().code(), StatusCode::kNotFound);
+  EXPECT_TRUE(ReadGgufTextFiles(path)->empty());
   folder.Write("m.gguf", SmallModel().Text("tokenizer.ggml.unused", "x").Bytes().substr(0, 40));
   EXPECT_EQ(OpenTokenizer(path).status().code(), StatusCode::kDataLoss);
 }

@@ -7,7 +7,6 @@
 #include "engine/drafter_files.h"
 #include "engine/engine_plan.h"
 #include "engine/model_files.h"
-#include "weights/speed_estimate.h"
 
 namespace nunspark {
 
@@ -22,7 +21,7 @@ std::string_view FitName(Fit fit) {
   return "";
 }
 
-Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const OutlookRates& rates) {
+Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const MachineRates& rates) {
   const auto& model = static_cast<const ModelFilesImpl&>(files);
   if (IsDrafter(*model.layout().spec)) {
     return {.fit = Fit::kDrafts, .bound = {}, .reason = "it drafts for another model (generate --draft-model)"};
@@ -36,8 +35,7 @@ Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const Outloo
     return outlook;
   }
   const MemoryPlan& memory = plan->memory;
-  const SpeedEstimate speed =
-      EstimateSpeed(model.layout(), plan->index, memory, {.drive = rates.drive, .memory = rates.memory});
+  const SpeedEstimate speed = EstimateSpeed(model.layout(), plan->index, memory, rates);
   outlook.fit = memory.budget_bytes >= memory.full_bytes ? Fit::kFits : Fit::kStreams;
   outlook.tokens_per_s = speed.tokens_per_s;
   if (speed.tokens_per_s > 0) outlook.bound = speed.bound;

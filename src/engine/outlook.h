@@ -9,6 +9,7 @@
 
 #include "nunspark/engine.h"
 #include "nunspark/options.h"
+#include "weights/speed_estimate.h"
 
 namespace nunspark {
 
@@ -28,14 +29,9 @@ struct Outlook {
   std::string reason;        // why not, for kNoRoom and kCannot; of kDrafts how to use it
 };
 
-// Bytes per second, 0: unknown. `drive`: scattered reads of the model's files; `memory`: front to back, all threads.
-struct OutlookRates {
-  double drive = 0;
-  double memory = 0;
-};
-
-// `options.context` is cut to what the model was made for. Nothing is reserved; no weights are read.
-Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const OutlookRates& rates);
+// Rates of 0 are unknown. `options.context` is cut to what the model was made for. Nothing is reserved; no weights are
+// read.
+Outlook MakeOutlook(const ModelFiles& files, EngineOptions options, const MachineRates& rates);
 
 // "about 3.2 tok/s"; "up to 60 tok/s" of what fits: memory's rate bounds it, and small models do not reach that. ""
 // when it is unknown.

@@ -5,19 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "base/in_range.h"
+
 namespace nunspark {
 namespace {
-
-constexpr int64_t kMostTokens = 1 << 28;
 
 // A text is looked for as many strings as these, of so many bytes, at each token.
 constexpr size_t kMostStops = 64;
 constexpr size_t kMostStopBytes = 4096;
-
-Result<int32_t> InRange(const std::string& name, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return static_cast<int32_t>(value);
-  return InvalidArgumentError(fmt::format("{} must be from {} to {}, found {}", name, least, most, value));
-}
 
 Status WrongType(const std::string& name, std::string_view wanted, const Json& found) {
   return InvalidArgumentError(fmt::format("\"{}\" must be {}, found {}", name, wanted, found.TypeName()));

@@ -13,6 +13,9 @@
 
 namespace nunspark {
 
+// What counts of tokens and ids may be at most, far beyond any model.
+inline constexpr int64_t kMostTokens = 1 << 28;
+
 struct TextOptions {
   GenerateOptions generate;
   std::vector<std::string> stops;  // strings that end the text

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/parts.h"
 #include "base/read_file.h"
 #include "formats/config.h"
 #include "formats/content_hash.h"
@@ -205,8 +206,7 @@ Status ShardReader::NoWeights(const std::vector<std::string>& names) const {
 std::string SourceHash(const TensorIndex& index) {
   std::vector<std::string> lines;
   for (const SourceFile& file : index.files()) {
-    const std::string name = file.path.substr(file.path.rfind('/') + 1);
-    lines.push_back(fmt::format("{} {} {:016x}\n", JsonQuote(name), file.bytes, file.header_hash));
+    lines.push_back(fmt::format("{} {} {:016x}\n", JsonQuote(LastPathPart(file.path)), file.bytes, file.header_hash));
   }
   std::sort(lines.begin(), lines.end());
   ContentHash hash;

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/manifest.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors_testing.h"
 #include "io/test_folder.h"
 
 namespace nunspark {

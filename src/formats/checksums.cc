@@ -79,16 +79,4 @@ Result<std::vector<FileChecksum>> ParseChecksums(std::string_view text, std::str
   return files;
 }
 
-Status VerifyFileChecksum(const std::string& folder, const FileChecksum& file) {
-  const std::string path = JoinPath(folder, file.name);
-  const Result<std::string> found = ChecksumOfFile(path, file.bytes);
-  if (!found.ok()) {
-    if (found.status().code() != StatusCode::kNotFound) return found.status();
-    return DataLossError(fmt::format("{} is missing: {} lists it", path, kChecksumsFile));
-  }
-  if (*found == file.checksum) return Status();
-  return DataLossError(fmt::format("{}: the first {} bytes are corrupt: expected checksum {}, found {}", path,
-                                   file.bytes, file.checksum, *found));
-}
-
 }  // namespace nunspark

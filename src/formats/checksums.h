@@ -35,10 +35,6 @@ std::string WriteChecksums(std::vector<FileChecksum> files);
 // Errors: kDataLoss.
 Result<std::vector<FileChecksum>> ParseChecksums(std::string_view text, std::string_view what);
 
-// Re-reads one file of `folder` and compares. Whether `bytes` is the right part of the file is for the caller to check.
-// Errors: kDataLoss (missing, shorter, or expected and found checksum), kIo.
-Status VerifyFileChecksum(const std::string& folder, const FileChecksum& file);
-
 }  // namespace nunspark
 
 #endif  // NUNSPARK_FORMATS_CHECKSUMS_H_

@@ -25,13 +25,6 @@ void AppendPiece(const ManifestPiece& piece, std::string& out) {
 
 }  // namespace
 
-Result<const ManifestPiece*> Manifest::FindPiece(std::string_view piece_id) const {
-  for (const ManifestPiece& piece : pieces) {
-    if (piece.piece_id == piece_id) return &piece;
-  }
-  return NotFoundError(fmt::format("no piece {} among the {} of this pack", QuoteName(piece_id), pieces.size()));
-}
-
 // One line per file and piece: short enough to store, long enough to read and to search by line.
 std::string WriteManifest(const Manifest& manifest) {
   std::string out = "{\n";

@@ -61,9 +61,6 @@ struct Manifest {
   Json config;                    // the source's config.json, unchanged
   std::vector<SourceFile> files;  // path = file name inside the pack
   std::vector<ManifestPiece> pieces;
-
-  // Linear in the number of pieces. Errors: kNotFound names the unknown id and says how many pieces there are.
-  Result<const ManifestPiece*> FindPiece(std::string_view piece_id) const;
 };
 
 // Checks everything that can be checked without the files: types and ranges of all fields, file names without folders,

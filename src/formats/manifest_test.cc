@@ -177,14 +177,6 @@ TEST(Manifest, RefusesAHugeHead) {
   EXPECT_THAT(ParseManifest(text, "m").status().message(), HasSubstr("m: expected at most 33554432 bytes beside the"));
 }
 
-TEST(Manifest, FindsPieces) {
-  const Manifest manifest = Example();
-  EXPECT_EQ((*manifest.FindPiece("layer_000_core"))->offset, 8192);
-  const Status status = manifest.FindPiece("layer_009").status();
-  EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "no piece \"layer_009\" among the 3 of this pack");
-}
-
 TEST(Manifest, RefusesWhatContradictsItself) {
   const std::pair<std::function<void(Manifest&)>, const char*> kBad[] = {
       {[](Manifest& m) { m.model_type = ""; }, "model_type: expected a model type"},

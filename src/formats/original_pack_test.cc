@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "formats/checkpoint.h"
-#include "formats/safetensors.h"
+#include "formats/safetensors_testing.h"
 #include "io/file.h"
 
 namespace nunspark {

@@ -302,7 +302,6 @@ Result<SafetensorsFile> ReadSafetensorsFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string header, ReadHeader(file, file_bytes));
   ASSIGN_OR_RETURN(result.tensors, ParseSafetensorsHeader(header, file_bytes, path));
   result.source = {.path = path, .bytes = file_bytes, .header_hash = Hash64(header)};
-  result.data_offset = kLengthBytes + static_cast<int64_t>(header.size());
   return result;
 }
 
@@ -334,27 +333,6 @@ std::string WriteSafetensorsHeader(const std::vector<TensorInfo>& tensors, int64
   std::string length;
   for (int i = 0; i < kLengthBytes; ++i) length += static_cast<char>(text.size() >> (8 * i) & 0xFF);
   return length + text;
-}
-
-Status WriteSafetensorsFile(const std::string& path, const std::vector<TensorToWrite>& tensors) {
-  std::vector<const TensorToWrite*> order;
-  for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(), [](const TensorToWrite* a, const TensorToWrite* b) {
-    return DTypeBytes(a->dtype) > DTypeBytes(b->dtype);
-  });
-  std::vector<TensorInfo> infos;
-  for (const TensorToWrite* tensor : order) {
-    infos.push_back({.name = tensor->name,
-                     .dtype = tensor->dtype,
-                     .shape = tensor->shape,
-                     .file = 0,
-                     .offset = 0,
-                     .bytes = static_cast<int64_t>(tensor->data.size())});
-  }
-  ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  RETURN_IF_ERROR(file.Append(WriteSafetensorsHeader(infos, kLengthBytes)));
-  for (const TensorToWrite* tensor : order) RETURN_IF_ERROR(file.Append(tensor->data));
-  return file.Commit();
 }
 
 }  // namespace nunspark

@@ -37,7 +37,6 @@ Status AddSafetensorsFile(const std::string& path, TensorIndex& index);
 // As AddSafetensorsFile, but hands out the tensors, so that the caller can check them first. TensorInfo::file is 0.
 struct SafetensorsFile {
   SourceFile source;
-  int64_t data_offset = 0;  // where the data begins: 8 + the header's length
   std::vector<TensorInfo> tensors;
 };
 Result<SafetensorsFile> ReadSafetensorsFile(const std::string& path);
@@ -46,19 +45,6 @@ Result<SafetensorsFile> ReadSafetensorsFile(const std::string& path);
 // data in the given order (TensorInfo::offset and file are ignored). The header is padded with spaces so that the data
 // begins at a multiple of `alignment`. REQUIRES: alignment a multiple of 8; bytes = shape x dtype; no two names alike.
 std::string WriteSafetensorsHeader(const std::vector<TensorInfo>& tensors, int64_t alignment);
-
-// One tensor to write. `data` must hold exactly shape x dtype bytes.
-struct TensorToWrite {
-  std::string name;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;
-  std::string_view data;
-};
-
-// Writes a complete file (small results: logits, test checkpoints), atomically (temporary file, fsync, rename). Data is
-// ordered by falling element size, so that readers which map the file find every tensor aligned.
-// Errors: kResourceExhausted for a full disk, kPermission, kIo. REQUIRES: as WriteSafetensorsHeader.
-Status WriteSafetensorsFile(const std::string& path, const std::vector<TensorToWrite>& tensors);
 
 }  // namespace nunspark
 

@@ -1,8 +1,5 @@
 #include "hub/cache.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +12,8 @@
 #include <fmt/format.h>
 
 #include "base/ascii.h"
+#include "io/file_system.h"
+#include "io/locked_file.h"
 
 namespace nunspark {
 namespace {
@@ -55,13 +54,6 @@ Result<std::optional<CachedModel>> FindIn(const std::string& snapshot, const std
 }  // namespace
 
 std::string RepoFolder(const std::string& cache, std::string_view id) { return JoinPath(cache, RepoFolderName(id)); }
-
-Status CreateFolders(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return ErrnoStatus(error.value(), "creating", path);
-  return Status();
-}
 
 std::vector<Snapshot> ListSnapshots(const std::string& cache, std::string_view id) {
   std::vector<Snapshot> snapshots;
@@ -142,28 +134,13 @@ Status LinkBlob(const std::string& repo_folder, const std::string& blob, const s
   return Status();
 }
 
-Result<std::optional<BlobLock>> BlobLock::Try(const std::string& path) {
-  BlobLock lock;
-  ASSIGN_OR_RETURN(lock.file_, File::OpenWrite(path));
-  if (::flock(lock.file_.fd(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK || errno == EINTR) return std::optional<BlobLock>();
-    if (errno != ENOLCK && errno != EOPNOTSUPP && errno != EINVAL) return ErrnoStatus(errno, "locking", path);
-  }
-  // Between open and lock the holder may have finished and removed the file.
-  struct stat mine = {}, named = {};
-  if (::fstat(lock.file_.fd(), &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
-    return std::optional<BlobLock>();
-  }
-  return std::optional<BlobLock>(std::move(lock));
-}
-
-Result<BlobLock> BlobLock::Take(const std::string& cache, std::string_view id, std::string_view blob,
-                                const std::function<bool()>& cancelled) {
+Result<File> LockBlob(const std::string& cache, std::string_view id, std::string_view blob,
+                      const std::function<bool()>& cancelled) {
   const std::string folder = JoinPath(JoinPath(cache, ".locks"), RepoFolderName(id));
   RETURN_IF_ERROR(CreateFolders(folder));
   const std::string path = JoinPath(folder, std::string(blob) + ".lock");
   while (true) {
-    ASSIGN_OR_RETURN(std::optional<BlobLock> lock, Try(path));
+    ASSIGN_OR_RETURN(std::optional<File> lock, OpenLocked(path));
     if (lock) return std::move(*lock);
     if (cancelled()) return CancelledError(fmt::format("stopped while another process downloads into {}", cache));
     std::this_thread::sleep_for(kLockPoll);

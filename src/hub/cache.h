@@ -56,25 +56,13 @@ Result<std::optional<CachedModel>> FindCached(const std::string& cache, const Re
 Status LinkBlob(const std::string& repo_folder, const std::string& blob, const std::string& commit,
                 const std::string& name);
 
-// The lock under which a blob is downloaded. Held while it lives; move-only.
-class BlobLock {
- public:
-  // Waits until it is free, asking `cancelled` now and then. Where the file system has no locks it is simply had.
-  // Errors: kCancelled, kPermission, kIo.
-  static Result<BlobLock> Take(const std::string& cache, std::string_view id, std::string_view blob,
-                               const std::function<bool()>& cancelled);
-  // nullopt when somebody has it.
-  static Result<std::optional<BlobLock>> Try(const std::string& path);
-
- private:
-  File file_;
-};
+// The lock under which a blob is downloaded, held until it is closed (OpenLocked). Waits until it is free, asking
+// `cancelled` now and then. Errors: kCancelled, kPermission, kIo.
+Result<File> LockBlob(const std::string& cache, std::string_view id, std::string_view blob,
+                      const std::function<bool()>& cancelled);
 
 // Of a repository's locks; those that exist. Errors: kPermission, kIo.
 Result<std::vector<std::string>> ListLocks(const std::string& cache, std::string_view id);
-
-// mkdir -p. Errors: kPermission, kResourceExhausted, kIo.
-Status CreateFolders(const std::string& path);
 
 }  // namespace nunspark
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <tuple>
 
+#include "base/parts.h"
 #include "hub/cache.h"
 #include "hub/file_choice.h"
 #include "io/file.h"
@@ -27,9 +28,7 @@ Result<std::vector<std::string>> NamesIn(const std::string& folder) {
 std::string Absolute(const std::string& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error);
-  std::string text = error ? path : absolute.lexically_normal().string();
-  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
-  return text;
+  return std::string(WithoutEndSlashes(error ? path : absolute.lexically_normal().string()));
 }
 
 int64_t TotalBytes(const std::vector<NamedSize>& files) {

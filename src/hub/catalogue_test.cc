@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "hub/cache.h"
+#include "io/locked_file.h"
 #include "io/test_folder.h"
 
 namespace nunspark {
@@ -133,15 +134,15 @@ TEST_F(HubCache, ABrokenLinkIsNoFile) {
 TEST_F(HubCache, OneHolderHasALockAndTheNextWaits) {
   bool asked = false;
   {
-    const auto held = BlobLock::Take(cache_, "org/a", "b", [] { return true; });
+    const auto held = LockBlob(cache_, "org/a", "b", [] { return true; });
     ASSERT_TRUE(held.ok());
-    const auto refused = BlobLock::Take(cache_, "org/a", "b", [&] { return asked = true; });
+    const auto refused = LockBlob(cache_, "org/a", "b", [&] { return asked = true; });
     EXPECT_EQ(refused.status().code(), StatusCode::kCancelled);
     EXPECT_TRUE(asked);
     ASSERT_EQ(ListLocks(cache_, "org/a")->size(), 1u);
-    EXPECT_FALSE(BlobLock::Try(ListLocks(cache_, "org/a")->front())->has_value());
+    EXPECT_FALSE(OpenLocked(ListLocks(cache_, "org/a")->front())->has_value());
   }
-  EXPECT_TRUE(BlobLock::Take(cache_, "org/a", "b", [] { return true; }).ok());
+  EXPECT_TRUE(LockBlob(cache_, "org/a", "b", [] { return true; }).ok());
 }
 
 }  // namespace

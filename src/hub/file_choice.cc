@@ -10,6 +10,7 @@
 
 #include "base/ascii.h"
 #include "base/glob.h"
+#include "base/parts.h"
 #include "base/size.h"
 #include "hub/repo_ref.h"
 
@@ -40,8 +41,6 @@ bool IsText(std::string_view name) {
 
 bool IsAtTop(std::string_view name) { return name.find('/') == std::string_view::npos; }
 
-std::string_view BaseName(std::string_view name) { return name.substr(name.rfind('/') + 1); }
-
 // "x-00002-of-00003.gguf" -> {"x", 2, 3}.
 struct ShardName {
   std::string stem;
@@ -70,7 +69,7 @@ std::optional<ShardName> ParseShard(std::string_view name, std::string_view endi
 }
 
 bool IsGgufWeights(std::string_view name) {
-  const std::string lower = AsciiLower(BaseName(name));
+  const std::string lower = AsciiLower(LastPathPart(name));
   return lower.ends_with(kGguf) && !lower.starts_with("mmproj") && lower.find("-mmproj") == std::string::npos &&
          lower.find("imatrix") == std::string::npos;
 }
@@ -176,7 +175,8 @@ Result<GgufFiles> ChooseGguf(const std::vector<GgufFiles>& models, std::string_v
   if (fitting.size() != 1 && !pattern && !wanted.empty()) {
     for (const GgufFiles& model : models) {
       const auto asked = ParseShard(wanted, kGguf), has = ParseShard(model.name, kGguf);
-      if (BaseName(model.name) == wanted || (asked && has && asked->stem == has->stem && asked->total == has->total)) {
+      if (LastPathPart(model.name) == wanted ||
+          (asked && has && asked->stem == has->stem && asked->total == has->total)) {
         return model;
       }
     }

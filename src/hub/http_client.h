@@ -69,8 +69,8 @@ inline constexpr size_t kMaxHeaderBytes = 256 << 10;  // of all headers of one r
 // "http://host:80" for any address below it; "" when it is none that is fetched. Names are lower case.
 std::string OriginOf(const std::string& url);
 
-// `text` with everything but letters, digits and "-._~" in %XX; '/' is kept if `keep_slashes`.
 enum class Slashes : uint8_t { kKept, kEncoded };
+// `text` with everything but letters, digits, "-._~" and slashes that are kept as %XX.
 std::string PercentEncode(std::string_view text, Slashes slashes);
 
 // One connection at a time, kept open between requests. For one thread.

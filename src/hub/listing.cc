@@ -7,6 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/json.h"
+#include "base/parts.h"
 #include "base/utf8.h"
 #include "hub/repo_ref.h"
 
@@ -83,12 +84,9 @@ Status CheckFileName(std::string_view name) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return NameError(name, "with a control character");
     if (c == '\\') return NameError(name, "with a backslash");
   }
-  for (size_t start = 0; start <= name.size();) {
-    const size_t end = std::min(name.find('/', start), name.size());
-    const std::string_view part = name.substr(start, end - start);
+  for (const std::string_view part : SplitAt(name, '/')) {
     if (part.empty() || part == "." || part == "..") return NameError(name, "which leads out of its folder");
     if (part.size() > kMaxPartBytes) return NameError(name, fmt::format("with more than {} bytes", kMaxPartBytes));
-    start = end + 1;
   }
   return Status();
 }
@@ -133,11 +131,8 @@ Status CheckTogether(const std::vector<RepoFile>& files) {
       return NameError(file.name,
                        fmt::format("and {}, which differs in upper and lower case only", JsonQuote(other->second)));
     }
-    for (size_t start = 0; start <= file.name.size();) {
-      const size_t end = std::min(file.name.find('/', start), file.name.size());
-      const std::string_view part = std::string_view(file.name).substr(start, end - start);
+    for (const std::string_view part : SplitAt(file.name, '/')) {
       if (IsDeviceName(part)) return NameError(file.name, "which is a device on some systems");
-      start = end + 1;
     }
   }
   return Status();

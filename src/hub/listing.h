@@ -28,8 +28,8 @@ struct RepoListing {
 };
 
 // Whether a file of that name may be created below a folder: a relative path of at most 1024 bytes of UTF-8, without
-// "." and ".." and empty parts, control characters and backslashes, parts of at most 255 bytes (with room for the
-// temporary names beside them). Errors: kDataLoss, quoting the name.
+// "." and ".." and empty parts, control characters and backslashes, parts of at most 230 bytes (file systems take
+// 255; the rest is for temporary names beside them). Errors: kDataLoss, quoting the name.
 Status CheckFileName(std::string_view name);
 
 // The answer of GET /api/models/<id>/revision/<revision>?blobs=true. `what` names it in errors.

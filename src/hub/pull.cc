@@ -127,7 +127,7 @@ Status Puller::GetFile(HttpClient& client, const RepoFile& file) {
     done_bytes_ += file.bytes;
     return Status();
   }
-  ASSIGN_OR_RETURN(const BlobLock lock, BlobLock::Take(places_.cache, places_.id, file.digest, control_.cancelled));
+  ASSIGN_OR_RETURN(const File lock, LockBlob(places_.cache, places_.id, file.digest, control_.cancelled));
   // Another process may have brought it while we waited.
   if (places_.HasBlob(file)) {
     done_bytes_ += file.bytes;

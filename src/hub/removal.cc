@@ -15,6 +15,7 @@
 
 #include "hub/repo_ref.h"
 #include "io/file.h"
+#include "io/locked_file.h"
 
 namespace nunspark {
 namespace {
@@ -60,7 +61,7 @@ Result<Removal> PlanPackRemoval(const CatalogueEntry& entry) {
   RETURN_IF_ERROR(RequireFolder(entry.path));
   const std::string journal = entry.path + ".partial/journal";
   if (FileExists(journal)) {
-    ASSIGN_OR_RETURN(const std::optional<BlobLock> lock, BlobLock::Try(journal));
+    ASSIGN_OR_RETURN(const std::optional<File> lock, OpenLocked(journal));
     if (!lock) return InvalidArgumentError(fmt::format("{} is being packed", entry.path));
   }
   Removal removal;
@@ -157,7 +158,7 @@ Result<Removal> PlanRepoRemoval(const std::string& cache, const RepoRef& ref) {
   RETURN_IF_ERROR(RequireFolder(removal.folder));
   ASSIGN_OR_RETURN(const std::vector<std::string> lock_paths, ListLocks(cache, ref.id));
   for (const std::string& path : lock_paths) {
-    ASSIGN_OR_RETURN(std::optional<BlobLock> lock, BlobLock::Try(path));
+    ASSIGN_OR_RETURN(std::optional<File> lock, OpenLocked(path));
     if (!lock) return InvalidArgumentError(fmt::format("{} is being downloaded ({} is locked)", ref.id, path));
     removal.locks.push_back(std::move(*lock));
   }

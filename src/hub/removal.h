@@ -20,7 +20,7 @@ struct Removal {
   std::vector<std::string> folders;  // that are empty then, inner ones first
   int64_t freed_bytes = 0;
   int64_t kept_bytes = 0;  // contents that other snapshots of the repository share
-  std::vector<BlobLock> locks;
+  std::vector<File> locks;
 };
 
 // `name`: as ScanCatalogue has it - a pack, "org/name" (all its snapshots), "org/name:file.gguf" - or

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "hub/cache.h"
+#include "io/locked_file.h"
 #include "io/test_folder.h"
 
 namespace nunspark {
@@ -96,7 +97,7 @@ TEST_F(Removing, NothingOutsideIsTouched) {
 }
 
 TEST_F(Removing, WhatIsBeingDownloadedIsRefused) {
-  const auto lock = BlobLock::Take(cache_, "org/a", "x", [] { return true; });
+  const auto lock = LockBlob(cache_, "org/a", "x", [] { return true; });
   ASSERT_TRUE(lock.ok());
   EXPECT_THAT(Plan("org/a").status().message(), HasSubstr("being downloaded"));
 }
@@ -128,7 +129,7 @@ TEST_F(Removing, ACheckpointBesideThePacksIsLeftToPeople) {
 TEST_F(Removing, APackThatIsBeingMadeIsRefused) {
   fs::create_directories(folder_.Path("packed/p.partial"));
   const std::string journal = folder_.Write("packed/p.partial/journal", "");
-  const auto lock = BlobLock::Try(journal);
+  const auto lock = OpenLocked(journal);
   ASSERT_TRUE(lock.ok() && lock->has_value());
   EXPECT_THAT(Plan("p").status().message(), HasSubstr("being packed"));
 }

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "base/ascii.h"
+#include "base/parts.h"
 
 namespace nunspark {
 namespace {
@@ -39,13 +39,10 @@ bool IsRevision(std::string_view revision) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte <= 0x20 || byte >= 0x7f || std::string_view("~^:?*[\\").find(c) != std::string_view::npos) return false;
   }
-  for (size_t start = 0; start <= revision.size();) {
-    const size_t end = std::min(revision.find('/', start), revision.size());
-    const std::string_view part = revision.substr(start, end - start);
+  for (const std::string_view part : SplitAt(revision, '/')) {
     if (part.empty() || part.front() == '.' || part.ends_with(".lock") || part.find("..") != std::string_view::npos) {
       return false;
     }
-    start = end + 1;
   }
   return true;
 }

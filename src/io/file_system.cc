@@ -3,7 +3,9 @@
 #include <sys/vfs.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -42,6 +44,12 @@ FileSystemInfo FileSystemOf(uint64_t magic) {
     if (known.magic == wanted) return {.name = std::string(known.name), .kind = known.kind, .free_bytes = 0};
   }
   return {.name = fmt::format("{:#x}", wanted), .kind = FileSystemKind::kOther, .free_bytes = 0};
+}
+
+Status CreateFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoStatus(error.value(), "creating folder", path) : Status();
 }
 
 Result<FileSystemInfo> InspectFileSystem(const std::string& path) {

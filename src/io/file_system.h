@@ -1,4 +1,4 @@
-// What kind of file system holds a path, and whether it serves direct reads.
+// Folders, and the file systems that hold them.
 #ifndef NUNSPARK_IO_FILE_SYSTEM_H_
 #define NUNSPARK_IO_FILE_SYSTEM_H_
 
@@ -19,6 +19,9 @@ struct FileSystemInfo {
 
 // Errors: kNotFound, kPermission, kIo.
 Result<FileSystemInfo> InspectFileSystem(const std::string& path);
+
+// mkdir -p. Errors: kPermission, kResourceExhausted, kIo.
+Status CreateFolders(const std::string& path);
 
 // By the number that statfs reports.
 FileSystemInfo FileSystemOf(uint64_t magic);

@@ -1,9 +1,5 @@
 #include "pack/journal.h"
 
-#include <sys/file.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <charconv>
 #include <optional>
 #include <span>
@@ -13,6 +9,7 @@
 
 #include "base/read_file.h"
 #include "formats/content_hash.h"
+#include "io/locked_file.h"
 
 namespace nunspark {
 namespace {
@@ -49,22 +46,10 @@ std::optional<JournalEntry> ParseEntry(std::string_view payload) {
 
 Result<Journal> Journal::Open(const std::string& path) {
   Journal journal;
-  ASSIGN_OR_RETURN(journal.file_, File::OpenWrite(path));
-  const int fd = journal.file_.fd();
-  const auto in_use = [&] {
+  ASSIGN_OR_RETURN(std::optional<File> file, OpenLocked(path));
+  if (!file)
     return InvalidArgumentError(fmt::format("{} is in use: another process is packing into this folder", path));
-  };
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return in_use();
-    // File systems without locks: go on, a second packer is the rarer trouble.
-    if (errno != ENOLCK && errno != ENOTSUP && errno != EINVAL) return ErrnoStatus(errno, "locking", path);
-  }
-  // Between open and lock the holder may have finished and removed the file.
-  struct stat mine = {};
-  struct stat named = {};
-  if (::fstat(fd, &mine) != 0 || ::stat(path.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
-    return in_use();
-  }
+  journal.file_ = *std::move(file);
   ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   RETURN_IF_ERROR(journal.Read(text));
   return journal;

@@ -14,11 +14,13 @@
 
 #include <fmt/format.h>
 
+#include "base/parts.h"
 #include "base/read_file.h"
 #include "formats/checksums.h"
 #include "formats/manifest.h"
 #include "formats/tensor_index.h"
 #include "io/file.h"
+#include "io/file_system.h"
 #include "pack/journal.h"
 
 namespace nunspark {
@@ -83,8 +85,7 @@ Status CheckSameFileSystem(const PackPaths& paths, const struct stat& out) {
 }  // namespace
 
 Result<PackPaths> FindPackPaths(const std::string& out_folder) {
-  std::string out = out_folder;
-  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  const std::string out(WithoutEndSlashes(out_folder));
   if (out.empty()) return InvalidArgumentError("the output folder of a pack must have a name");
   PackPaths paths;
   paths.out = RealPath(out);
@@ -93,11 +94,9 @@ Result<PackPaths> FindPackPaths(const std::string& out_folder) {
     const std::string name = path.filename().string();
     if (name == "." || name == "..") return NotFoundError(fmt::format("no folder {}", out));
     const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
-    std::error_code error;
-    std::filesystem::create_directories(parent, error);
-    if (error) return ErrnoStatus(error.value(), "creating folder", parent);
+    RETURN_IF_ERROR(CreateFolders(parent));
     // A link to nowhere would make the final rename fail, after hours.
-    if (std::filesystem::is_symlink(path, error)) {
+    if (std::error_code error; std::filesystem::is_symlink(path, error)) {
       return InvalidArgumentError(fmt::format("{} is a symbolic link to something that does not exist", out));
     }
     paths.out = JoinPath(RealPath(parent), name);

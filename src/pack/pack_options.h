@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,12 +12,6 @@
 #include "pack/quantize_rules.h"
 
 namespace nunspark {
-
-// A side file that the source holds in another form, such as the tokenizer inside a GGUF file.
-struct GeneratedFile {
-  std::string name;  // one of PackedSideFiles
-  std::string content;
-};
 
 // kGenerated: what lies beside the source does not belong to it, as with a GGUF file that was named itself.
 enum class SideFiles : uint8_t { kCopied, kGenerated };
@@ -37,8 +32,9 @@ struct PackOptions {
   std::vector<QuantizeRule> quantize = {};
   // That encode; the result does not depend on it. 0 = all CPUs this process may use.
   int threads = 0;
-  // Written where the source's folder has no file of that name that is copied.
-  std::vector<GeneratedFile> generated_files = {};
+  // Side files (PackedSideFiles) that the source holds in another form, such as the tokenizer inside a GGUF file: name
+  // -> content. Written where the source's folder has no file of that name that is copied.
+  std::map<std::string, std::string> generated_files = {};
   SideFiles side_files = SideFiles::kCopied;
   // Whether a file of the source (index into TensorIndex::files) can be read by now; empty: all can. Pieces of others
   // are left for a later call, which goes on from there: for sources that arrive file by file.

@@ -252,12 +252,12 @@ Status Planner::ListCopies() {
     plan_.copies.push_back(std::move(copy));
     plan_.total_bytes += bytes;
   }
-  for (const GeneratedFile& file : options_.generated_files) {
-    CHECK(std::find(std::begin(kSideFiles), std::end(kSideFiles), file.name) != std::end(kSideFiles));
-    const auto same = [&](const FileChecksum& copy) { return copy.name == file.name; };
+  for (const auto& [name, content] : options_.generated_files) {
+    CHECK(std::find(std::begin(kSideFiles), std::end(kSideFiles), name) != std::end(kSideFiles));
+    const auto same = [&name = name](const FileChecksum& copy) { return copy.name == name; };
     if (std::any_of(plan_.copies.begin(), plan_.copies.end(), same)) continue;
-    const auto bytes = static_cast<int64_t>(file.content.size());
-    plan_.generated.push_back({.name = file.name, .bytes = bytes, .checksum = ChecksumOf(file.content)});
+    const auto bytes = static_cast<int64_t>(content.size());
+    plan_.generated.push_back({.name = name, .bytes = bytes, .checksum = ChecksumOf(content)});
     plan_.total_bytes += bytes;
   }
   return Status();

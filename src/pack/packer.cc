@@ -21,6 +21,7 @@
 #include "formats/content_hash.h"
 #include "formats/manifest.h"
 #include "io/file.h"
+#include "io/file_system.h"
 #include "pack/journal.h"
 #include "pack/output_file.h"
 #include "pack/pack_folder.h"
@@ -43,11 +44,6 @@ constexpr int64_t kPrefetchBytes = int64_t{16} << 20;
 
 // Work that a kill may cost: records are synced and entered into the journal in batches of about this size.
 constexpr int64_t kBatchBytes = int64_t{256} << 20;
-
-Status MakeFolder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0777) == 0 || errno == EEXIST) return Status();
-  return ErrnoStatus(errno, "creating folder", path);
-}
 
 // A record on its way to the drive: its bytes gather in a buffer, which is hashed and written whenever it is full.
 class RecordWriter {
@@ -178,9 +174,7 @@ Status PackRun::Run() {
   if (!waiting_files_.empty()) return Status();
   for (const FileChecksum& copy : plan_.copies) RETURN_IF_ERROR(CopyFile(copy));
   for (const FileChecksum& made : plan_.generated) {
-    const auto file = std::find_if(options_.generated_files.begin(), options_.generated_files.end(),
-                                   [&](const GeneratedFile& candidate) { return candidate.name == made.name; });
-    RETURN_IF_ERROR(WriteSmallFile(made.name, file->content));
+    RETURN_IF_ERROR(WriteSmallFile(made.name, options_.generated_files.at(made.name)));
     RETURN_IF_ERROR(Advance(made.bytes));
   }
   RETURN_IF_ERROR(WriteDescriptions());
@@ -195,11 +189,11 @@ Status PackRun::OpenPartial() {
           fmt::format("{} is needed for the unfinished pack but holds something else; move it away", paths_.partial));
     }
   }
-  RETURN_IF_ERROR(MakeFolder(paths_.partial));
+  RETURN_IF_ERROR(CreateFolders(paths_.partial));
   ASSIGN_OR_RETURN(journal_, Journal::Open(paths_.journal));
   if (journal_.identity() != plan_.identity) RETURN_IF_ERROR(journal_.Start(plan_.identity));
   resumed_ = !journal_.finished().empty();
-  RETURN_IF_ERROR(MakeFolder(paths_.pack));
+  RETURN_IF_ERROR(CreateFolders(paths_.pack));
   RETURN_IF_ERROR(CleanUnfinished());
   RETURN_IF_ERROR(SyncFolder(paths_.partial));
   return SyncFolder(paths_.parent);

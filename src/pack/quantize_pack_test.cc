@@ -456,7 +456,7 @@ TEST(QuantizePack, GeneratedFilesFillInForMissingOnes) {
   EXPECT_EQ(content.at("tokenizer_config.json"), "made too");
   EXPECT_EQ(Verify(work / "pack", nullptr)->problem_count, 0);
   EXPECT_TRUE(PackFolder(work / "model", options)->reused);
-  options.generated_files[1].content = "made otherwise";
+  options.generated_files["tokenizer_config.json"] = "made otherwise";
   EXPECT_THAT(PackFolder(work / "model", options).status().message(), HasSubstr("another tokenizer_config.json"));
 }
 

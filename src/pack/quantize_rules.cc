@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/parts.h"
 #include "formats/tensor_index.h"
 #include "quant/quantize.h"
 
@@ -15,16 +16,6 @@ namespace {
 
 constexpr std::string_view kNone = "none";
 constexpr std::string_view kAffine = "affine";
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator)) {
-    parts.push_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
-  }
-  parts.push_back(text);
-  return parts;
-}
 
 // -1 for anything but a plain number.
 int Number(std::string_view text) {
@@ -38,7 +29,7 @@ Result<std::optional<QuantSettings>> ParseSettings(std::string_view text) {
     return InvalidArgumentError(fmt::format("{}: expected {}, found {}", what, expected, QuoteName(text)));
   };
   if (text == kNone) return std::optional<QuantSettings>();
-  const std::vector<std::string_view> parts = Split(text, ':');
+  const std::vector<std::string_view> parts = SplitAt(text, ':');
   std::optional<QuantSettings> settings = DefaultSettings(parts[0]);
   if (!settings.has_value() || settings->mode == "nvfp4") {
     return wrong("encoding", "affine:BITS:GROUP, mxfp4, mxfp8 or none");

@@ -308,6 +308,13 @@ inline std::map<std::string, std::string> FolderContent(const std::string& folde
   return content;
 }
 
+// nullptr when there is none of that id.
+inline const ManifestPiece* FindPiece(const Manifest& manifest, std::string_view piece_id) {
+  const auto found = std::find_if(manifest.pieces.begin(), manifest.pieces.end(),
+                                  [&](const ManifestPiece& piece) { return piece.piece_id == piece_id; });
+  return found == manifest.pieces.end() ? nullptr : &*found;
+}
+
 // The names alone: a shorter failure message.
 inline std::vector<std::string> Names(const std::map<std::string, std::string>& content) {
   std::vector<std::string> names;

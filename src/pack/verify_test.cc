@@ -115,7 +115,7 @@ TEST_F(VerifyTest, FindsFlipsInEveryFileHeadersAndPaddingIncluded) {
 
 TEST_F(VerifyTest, SaysWhichRecordIsDamaged) {
   const Manifest manifest = ParseManifest(content_.at("manifest.json"), "manifest.json").value();
-  const ManifestPiece* const piece = manifest.FindPiece("layer_001_expert_2").value();
+  const ManifestPiece* const piece = FindPiece(manifest, "layer_001_expert_2");
   const std::string name = manifest.files[static_cast<size_t>(piece->file)].path;
   Flip(name, static_cast<size_t>(piece->offset + piece->bytes) - 1, 1);
   const std::vector<std::string> problems = Problems();

@@ -79,14 +79,7 @@ Result<Json> PackModel(const std::string& source, const std::string& out_dir, Lo
   const Checkpoint& checkpoint = files->checkpoint();
   if (checkpoint.is_gguf) {
     if (AsciiLower(source).ends_with(".gguf")) options.side_files = SideFiles::kGenerated;
-    Result<GgufTextFiles> text = ReadGgufTextFiles(checkpoint.gguf_path);
-    // A model without a vocabulary takes token ids.
-    if (text.ok()) {
-      options.generated_files = {{"tokenizer.json", std::move(text->tokenizer_json)},
-                                 {"tokenizer_config.json", std::move(text->tokenizer_config_json)}};
-    } else if (text.status().code() != StatusCode::kNotFound) {
-      return text.status();
-    }
+    ASSIGN_OR_RETURN(options.generated_files, ReadGgufTextFiles(checkpoint.gguf_path));
   }
   options.progress = [&task](int64_t done, int64_t total) {
     task.Update(done, total);

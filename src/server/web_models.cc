@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/size.h"
+#include "engine/outlook.h"
 
 namespace nunspark::server {
 namespace {

@@ -41,7 +41,7 @@ class WebModels {
   std::map<std::string, Json> badges_;                      // by path, size and snapshot; null: not known yet
   std::deque<std::pair<std::string, std::string>> wanted_;  // key, path
   bool stopping_ = false;
-  MachineRates rates_;  // of the thread
+  RateMeter rates_;  // of the thread
   std::thread thread_;
 };
 

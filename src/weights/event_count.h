@@ -42,11 +42,10 @@ class EventCount {
     return true;
   }
 
-  // Most reads; and a fraction of one from a fast drive.
-  static constexpr int64_t kSpinAloneNs = 1'000'000;
+ private:
+  // A fraction of a read from a fast drive.
   static constexpr int64_t kSpinNs = 15'000;
 
- private:
   // std::atomic has no wait that ends by itself.
   void Futex(int operation, uint32_t value, const timespec* timeout) const {
     ::syscall(SYS_futex, &events_, operation, value, timeout, nullptr, 0);

@@ -390,7 +390,7 @@ void PieceCacheImpl::Tell(Kick kick) {
 bool PieceCacheImpl::DriveUntilChanged(uint32_t seen) {
   bool drives = driver_->Drive();
   if (!drives) return false;
-  SpinUntil(EventCount::kSpinAloneNs, [&] {
+  SpinUntil(kSpinAloneNs, [&] {
     drives = driver_->Drive();
     return !drives || changed_.Now() != seen;
   });

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "formats/safetensors.h"
+#include "formats/safetensors_testing.h"
 #include "integration/draft_case.h"
 #include "integration/support.h"
 

@@ -20,6 +20,7 @@
 
 #include "base/json.h"
 #include "formats/safetensors.h"
+#include "formats/safetensors_testing.h"
 #include "hub/cache.h"
 #include "hub/test_hub_testing.h"
 #include "integration/program.h"
