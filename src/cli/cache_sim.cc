@@ -1,17 +1,17 @@
 #include "cli/cache_sim.h"
-#include "cli/model_argument.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/parts.h"
 #include "base/size.h"
 #include "cli/engine_flags.h"
+#include "cli/model_argument.h"
 #include "engine/model_files.h"
 #include "weights/expert_trace.h"
 #include "weights/memory_plan.h"
@@ -41,16 +41,9 @@ struct Row {
   ReplayedTrace replayed;
 };
 
-std::vector<std::string> Split(const std::string& text) {
-  std::vector<std::string> items;
-  std::istringstream stream(text);
-  for (std::string item; std::getline(stream, item, ',');) items.push_back(item);
-  return items;
-}
-
 Result<std::vector<Policy>> PoliciesOf(const std::string& text) {
   std::vector<Policy> policies;
-  for (const std::string& name : Split(text)) {
+  for (const std::string_view name : SplitAt(text, ',')) {
     const auto found = std::find_if(std::begin(kPolicies), std::end(kPolicies),
                                     [&](const Policy& policy) { return policy.name == name; });
     if (found == std::end(kPolicies)) {
@@ -64,10 +57,9 @@ Result<std::vector<Policy>> PoliciesOf(const std::string& text) {
 // Those asked for, else five between the floor and all weights.
 Result<std::vector<int64_t>> BudgetsOf(const std::string& text, const MemoryPlan& plan) {
   std::vector<int64_t> budgets;
-  for (const std::string& item : Split(text)) {
-    Result<int64_t> budget = ParseSize(item);
-    if (!budget.ok()) return budget.status().WithContext("--budget");
-    budgets.push_back(*budget);
+  for (const std::string_view item : SplitAt(text, ',')) {
+    if (text.empty()) break;
+    ASSIGN_OR_RETURN(budgets.emplace_back(), ParseSizeFlag("--budget", std::string(item)));
   }
   if (!budgets.empty()) return budgets;
   for (const int64_t budget :
@@ -155,12 +147,7 @@ void AddCacheSim(CLI::App& bench, Action* action) {
                    "lru: as the engine does it; opt: the least possible, which knows the future")
       ->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

@@ -2,8 +2,7 @@
 
 #include <limits>
 
-#include <fmt/format.h>
-
+#include "base/in_range.h"
 #include "cli/engine_flags.h"
 #include "cli/model_argument.h"
 
@@ -39,28 +38,26 @@ void AddDrafterFlags(CLI::App& verb, DrafterFlags& flags) {
 }
 
 Result<DrafterOptions> MakeDrafterOptions(const DrafterFlags& flags) {
-  const auto check = [](const char* name, int64_t value) {
-    if (value >= 1 && value <= std::numeric_limits<int32_t>::max()) return Status();
-    return InvalidArgumentError(
-        fmt::format("{} must be from 1 to {}, found {}", name, std::numeric_limits<int32_t>::max(), value));
+  const auto count = [](const char* name, int64_t value) {
+    return InRange(name, value, 1, std::numeric_limits<int32_t>::max());
   };
-  RETURN_IF_ERROR(check("--ngram-max", flags.ngram_longest));
-  RETURN_IF_ERROR(check("--num-draft-tokens", flags.tokens));
-  RETURN_IF_ERROR(check("--accept-top-k", flags.accept_top_k));
+  ASSIGN_OR_RETURN(const int32_t ngram_longest, count("--ngram-max", flags.ngram_longest));
+  ASSIGN_OR_RETURN(const int32_t tokens, count("--num-draft-tokens", flags.tokens));
+  ASSIGN_OR_RETURN(const int32_t accept_top_k, count("--accept-top-k", flags.accept_top_k));
   if (flags.ngram && !(flags.eagle_drafter.empty() && flags.draft_model.empty())) {
     return InvalidArgumentError("--ngram-draft cannot be used together with --draft-model or --eagle-drafter");
   }
   ASSIGN_OR_RETURN(const std::string eagle_drafter, ResolveModel(flags.eagle_drafter));
   ASSIGN_OR_RETURN(const std::string draft_model, ResolveModel(flags.draft_model));
   DrafterOptions options{.ngram = flags.ngram,
-                         .ngram_longest = static_cast<int32_t>(flags.ngram_longest),
+                         .ngram_longest = ngram_longest,
                          .ngram_adaptive = !flags.no_ngram_adaptive,
                          .eagle_dir = eagle_drafter,
                          .draft_model = draft_model,
-                         .tokens = static_cast<int32_t>(flags.tokens),
+                         .tokens = tokens,
                          .tree = {},
                          .adaptive = !flags.no_adaptive && !(flags.ngram && flags.no_ngram_adaptive),
-                         .accept_top_k = static_cast<int32_t>(flags.accept_top_k)};
+                         .accept_top_k = accept_top_k};
   // As in the original, only a draft model and an assistant have a fast mode.
   if (options.ngram || !options.eagle_dir.empty()) options.accept_top_k = 1;
   if (!flags.tree.empty()) {

@@ -1,11 +1,13 @@
 #include "cli/engine_flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
 #include <fmt/format.h>
 
 #include "base/ascii.h"
+#include "base/in_range.h"
 #include "base/size.h"
 #include "io/file.h"
 
@@ -18,7 +20,6 @@ struct Choice {
   T value;
 };
 
-constexpr Choice<Numerics> kNumerics[] = {{"f32", Numerics::kF32}, {"i16", Numerics::kI16}, {"i8", Numerics::kI8}};
 constexpr Choice<KvType> kKvTypes[] = {{"f16", KvType::kF16}, {"bf16", KvType::kBF16}, {"f32", KvType::kF32}};
 constexpr Choice<IoChoice> kIoChoices[] = {
     {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"pread", IoChoice::kPread}};
@@ -116,38 +117,31 @@ void AddEngineFlags(CLI::App& verb, EngineFlags& flags) {
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   EngineOptions options;
   if (AsciiLower(AsciiTrim(flags.budget)) != "auto") {
-    Result<int64_t> budget = ParseSize(flags.budget);
-    if (!budget.ok()) return budget.status().WithContext("--budget");
-    options.budget_bytes = *budget;
+    ASSIGN_OR_RETURN(options.budget_bytes, ParseSizeFlag("--budget", flags.budget));
   }
   if (!flags.memory.empty()) {
-    Result<int64_t> memory = ParseSize(flags.memory);
-    if (!memory.ok()) return memory.status().WithContext("--memory");
-    options.memory_bytes = *memory;
+    ASSIGN_OR_RETURN(options.memory_bytes, ParseSizeFlag("--memory", flags.memory));
   }
-  const Result<int64_t> kv_budget = ParseSize(flags.kv_budget);
-  if (!kv_budget.ok()) return kv_budget.status().WithContext("--kv-budget");
-  options.kv_budget_bytes = *kv_budget;
+  ASSIGN_OR_RETURN(options.kv_budget_bytes, ParseSizeFlag("--kv-budget", flags.kv_budget));
   options.kv_spill_dir = flags.kv_spill_dir;
   ASSIGN_OR_RETURN(options.kv, Choose(kKvTypes, "--kv", flags.kv));
   options.kv_bits = flags.kv_bits;
   options.kv_group_size = flags.kv_group_size;
   ASSIGN_OR_RETURN(options.io, Choose(kIoChoices, "--io", flags.io));
-  ASSIGN_OR_RETURN(options.numerics, Choose(kNumerics, "--numerics", flags.numerics));
-  if (flags.prefill_chunk < 1 || flags.prefill_chunk > 65536) {
-    return InvalidArgumentError(fmt::format("--prefill-chunk must be from 1 to 65536, found {}", flags.prefill_chunk));
+  const std::optional<Numerics> numerics = FindNumerics(flags.numerics);
+  if (!numerics) {
+    return InvalidArgumentError(fmt::format("--numerics: '{}' is not one of f32, i16, i8", flags.numerics));
   }
-  if (flags.warm_window < 0 || flags.warm_window > 1000) {
-    return InvalidArgumentError(fmt::format("--warm-window must be from 0 to 1000, found {}", flags.warm_window));
+  options.numerics = *numerics;
+  ASSIGN_OR_RETURN(options.prefill_chunk, InRange("--prefill-chunk", flags.prefill_chunk, 1, 65536));
+  ASSIGN_OR_RETURN(options.warm_window, InRange("--warm-window", flags.warm_window, 0, 1000));
+  if (flags.context < 0) {
+    return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
   }
-  if (flags.context < 0)
-    return InvalidArgumentError(fmt::format("--context must not be negative, found {}", flags.context));
   options.context_limit = flags.context;
   options.threads = flags.threads;
-  options.prefill_chunk = static_cast<int32_t>(flags.prefill_chunk);
   options.expert_cache_fraction = flags.expert_cache_frac;
   options.prefetch = !flags.no_prefetch;
-  options.warm_window = static_cast<int32_t>(flags.warm_window);
   options.lookahead = GovernedBy(flags.lookahead, flags.no_lookahead);
   options.expert_prefetch = GovernedBy(flags.expert_prefetch, flags.no_expert_prefetch);
   options.direct_io = !flags.no_direct_io;
@@ -160,10 +154,26 @@ Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags) {
   return options;
 }
 
+Result<int64_t> ParseSizeFlag(std::string_view flag, const std::string& text) {
+  Result<int64_t> bytes = ParseSize(text);
+  return bytes.ok() ? bytes : bytes.status().WithContext(flag);
+}
+
+int64_t ContextOf(const EngineFlags& flags, const ModelFiles& files, int64_t usual) {
+  if (flags.context > 0) return flags.context;
+  return files.max_context() > 0 ? std::min(files.max_context(), usual) : usual;
+}
+
 void WarnOfContext(int64_t context, const ModelFiles& files) {
   if (files.max_context() == 0 || context <= files.max_context()) return;
   std::fprintf(stderr, "Note: --context %lld goes beyond the %lld positions that this model was made for\n",
                static_cast<long long>(context), static_cast<long long>(files.max_context()));
+}
+
+void NoteUnusedPrefixes(const Engine& engine, const std::string& prefix_file) {
+  if (engine.prefix_note().empty()) return;
+  std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", prefix_file.c_str(),
+               std::string(engine.prefix_note()).c_str());
 }
 
 void AddPromptIdFlags(CLI::App& verb, PromptFlags& flags) {

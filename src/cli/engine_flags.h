@@ -52,8 +52,20 @@ void AddMemoryFlags(CLI::App& verb, EngineFlags& flags);
 // Errors: kInvalidArgument naming the flag. `context` is set by the verb.
 Result<EngineOptions> MakeEngineOptions(const EngineFlags& flags);
 
+// Errors: kInvalidArgument naming the flag.
+Result<int64_t> ParseSizeFlag(std::string_view flag, const std::string& text);
+
+// Positions that plans are made for where nothing is said.
+inline constexpr int64_t kPlannedContext = 4096;
+
+// Positions to plan for: --context, else `usual`, or what the model was made for if that is less.
+int64_t ContextOf(const EngineFlags& flags, const ModelFiles& files, int64_t usual);
+
 // Says on standard error when --context goes beyond what the model was made for.
 void WarnOfContext(int64_t context, const ModelFiles& files);
+
+// Says on standard error why what --prefix-file names is not used, if it is not.
+void NoteUnusedPrefixes(const Engine& engine, const std::string& prefix_file);
 
 // A prompt as the verbs take it.
 struct PromptFlags {

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "base/parts.h"
+
 namespace nunspark::cli {
 namespace {
 
@@ -18,11 +20,8 @@ std::vector<std::string> ChoicesOf(std::string_view type) {
   std::vector<std::string> choices;
   const size_t open = type.find(":{");
   if (open == type.npos || !type.ends_with('}')) return choices;
-  type = type.substr(open + 2, type.size() - open - 3);
-  for (size_t begin = 0; begin <= type.size();) {
-    const size_t end = std::min(type.find(',', begin), type.size());
-    choices.emplace_back(type.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view choice : SplitAt(type.substr(open + 2, type.size() - open - 3), ',')) {
+    choices.emplace_back(choice);
   }
   return choices;
 }

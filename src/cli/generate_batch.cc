@@ -1,9 +1,6 @@
 #include "cli/generate_batch.h"
 
-#include <sys/file.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -19,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/align.h"
+#include "base/in_range.h"
 #include "base/json.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
@@ -29,6 +27,7 @@
 #include "cli/verbs.h"
 #include "formats/content_hash.h"
 #include "io/file.h"
+#include "io/locked_file.h"
 
 namespace nunspark::cli {
 namespace {
@@ -153,10 +152,11 @@ class Results {
   static Result<std::unique_ptr<Results>> Open(const std::string& path) {
     std::unique_ptr<Results> results(new Results);
     if (path.empty()) return results;
-    ASSIGN_OR_RETURN(results->file_, File::OpenWrite(path));
-    if (::flock(results->file_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ASSIGN_OR_RETURN(std::optional<File> file, OpenLocked(path));
+    if (!file) {
       return InvalidArgumentError(fmt::format("another run writes its results to {}; give another --out", path));
     }
+    results->file_ = *std::move(file);
     ASSIGN_OR_RETURN(const File reader, File::OpenRead(path));
     ASSIGN_OR_RETURN(const int64_t size, reader.Size());
     // A line is judged when it is known whether another follows.
@@ -251,9 +251,7 @@ Json ResultJson(Running& run, const GenerateResult& result) {
   if (run.stream != nullptr) {
     object.emplace_back("text", run.text + run.stream->Finish());
   } else {
-    Json::Array ids;
-    for (const int32_t id : result.ids) ids.emplace_back(int64_t{id});
-    object.emplace_back("ids", std::move(ids));
+    object.emplace_back("ids", IdsJson(result.ids));
   }
   object.emplace_back("finish_reason", FinishName(stopped ? FinishReason::kStop : result.finish_reason));
   object.emplace_back("prompt_tokens", result.prompt_tokens);
@@ -398,9 +396,7 @@ class Batch {
 }  // namespace
 
 Result<int> RunBatch(const ModelFiles& files, EngineOptions options, const BatchJob& job) {
-  if (job.parallel < 1 || job.parallel > kMostParallel) {
-    return InvalidArgumentError(fmt::format("--parallel must be from 1 to {}, found {}", kMostParallel, job.parallel));
-  }
+  RETURN_IF_ERROR(InRange("--parallel", job.parallel, 1, kMostParallel).status());
   ASSIGN_OR_RETURN(const std::unique_ptr<Results> results, Results::Open(job.out));
   const int64_t limit = options.context_limit > 0 ? options.context_limit : files.max_context();
   ASSIGN_OR_RETURN(const Survey survey, LookThrough(files, limit, job));

@@ -2,13 +2,18 @@
 #ifndef NUNSPARK_CLI_MODEL_ARGUMENT_H_
 #define NUNSPARK_CLI_MODEL_ARGUMENT_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "cli/verbs.h"
 #include "hub/pull.h"
 #include "nunspark/status.h"
 
 namespace nunspark::cli {
+
+inline constexpr const char* kModelArgument = "pack, checkpoint folder, .gguf file or repository id";
 
 // kTerminal: before a download a person is asked, with its size; without a terminal nothing is downloaded.
 enum class Consent : uint8_t { kTerminal, kGiven };
@@ -20,6 +25,15 @@ Result<std::string> ResolveModel(const std::string& argument, Consent consent = 
 
 // In place; "" stays.
 Status ResolveModelIn(std::string& argument, Consent consent = Consent::kTerminal);
+
+// What a verb with `flags->model` does: the model is resolved, then the verb runs.
+template <typename Flags>
+Action OnModel(std::shared_ptr<Flags> flags, Result<int> (*run)(const Flags&)) {
+  return [flags = std::move(flags), run]() -> Result<int> {
+    RETURN_IF_ERROR(ResolveModelIn(flags->model));
+    return run(*flags);
+  };
+}
 
 // "org/name" of a model of the hub's cache by its path, else "".
 std::string RepoIdOfPath(std::string_view path);

@@ -16,12 +16,14 @@
 
 #include <fmt/format.h>
 
+#include "base/parts.h"
 #include "base/size.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
 #include "hub/cache.h"
 #include "hub/http_client.h"
-#include "io/file.h"
+#include "io/file_system.h"
+#include "io/locked_file.h"
 #include "models/model_layout.h"
 
 namespace nunspark::cli {
@@ -83,7 +85,7 @@ class Pipeline {
 
 Result<PackReport> Pipeline::Run() {
   RETURN_IF_ERROR(CreateFolders(folder_));
-  ASSIGN_OR_RETURN(const std::optional<BlobLock> lock, BlobLock::Try(Path("lock")));
+  ASSIGN_OR_RETURN(const std::optional<File> lock, OpenLocked(Path("lock")));
   if (!lock) return InvalidArgumentError(fmt::format("{} is in use: another process downloads into it", folder_));
   HttpClient client(control_.http);
   RETURN_IF_ERROR(BeginCommit());
@@ -121,7 +123,7 @@ std::set<std::string> Pipeline::WaitingNames(const PackReport& report) const {
   std::set<std::string> names;
   for (const int32_t file : report.waiting_files) {
     const std::string& path = checkpoint_->tensors.files()[static_cast<size_t>(file)].path;
-    names.insert(std::filesystem::path(path).filename().string());
+    names.emplace(LastPathPart(path));
   }
   return names;
 }
@@ -249,7 +251,7 @@ Result<PackReport> Pipeline::PackAvailable() {
   }
   std::vector<std::string> names;
   for (const SourceFile& file : checkpoint_->tensors.files()) {
-    names.push_back(std::filesystem::path(file.path).filename().string());
+    names.emplace_back(LastPathPart(file.path));
   }
   PackOptions pack;
   pack.out_folder = out_;
@@ -278,9 +280,7 @@ Status Pipeline::Clean() {
 
 Result<PackReport> PullIntoPack(const PullOptions& options, const PullPlan& plan, const std::string& out,
                                 const std::function<void(int64_t done, int64_t total)>& progress) {
-  std::string folder = out;
-  while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
-  return Pipeline(options, plan, std::move(folder), progress).Run();
+  return Pipeline(options, plan, std::string(WithoutEndSlashes(out)), progress).Run();
 }
 
 }  // namespace nunspark::cli

@@ -32,8 +32,6 @@ struct Figures {
   std::string bound, help;
 };
 
-double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
 std::string Rate(double bytes_per_s) {
   return bytes_per_s > 0 ? FormatSize(static_cast<int64_t>(bytes_per_s)) + "/s" : "unknown";
 }
@@ -91,13 +89,6 @@ Figures Compute(const RunReport& r) {
 }
 
 std::string Gigabytes(int64_t bytes) { return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9); }
-
-Json IdsJson(const std::vector<int32_t>& ids) {
-  Json::Array array;
-  array.reserve(ids.size());
-  for (const int32_t id : ids) array.emplace_back(int64_t{id});
-  return array;
-}
 
 Json KindJson(const KindStats& kind) {
   return Json::Object{
@@ -205,6 +196,15 @@ Json DraftJson(const RunReport& r) {
 }
 
 }  // namespace
+
+double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+Json IdsJson(const std::vector<int32_t>& ids) {
+  Json::Array array;
+  array.reserve(ids.size());
+  for (const int32_t id : ids) array.emplace_back(int64_t{id});
+  return array;
+}
 
 double Multiplier(const DraftStats& d) { return Ratio(static_cast<double>(d.tokens), static_cast<double>(d.passes)); }
 

@@ -51,6 +51,10 @@ struct RunReport {
 // Tokens per pass of the target; 0 without passes.
 double Multiplier(const DraftStats& d);
 
+double Ratio(double a, double b);  // 0 for b = 0
+
+Json IdsJson(const std::vector<int32_t>& ids);
+
 // For each token its id and log probability, and those of the most probable ones.
 Json LogprobsJson(const GenerateResult& result);
 

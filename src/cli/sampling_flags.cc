@@ -6,17 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "base/in_range.h"
 #include "cli/engine_flags.h"
 
 namespace nunspark::cli {
 namespace {
-
-constexpr int64_t kMostTokens = 1 << 28;
-
-Result<int32_t> InRange(const std::string& name, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return static_cast<int32_t>(value);
-  return InvalidArgumentError(fmt::format("{} must be from {} to {}, found {}", name, least, most, value));
-}
 
 // The whole 64-bit range and nothing beyond it.
 Result<uint64_t> ParseSeed(const std::string& text) {

@@ -430,9 +430,7 @@ Result<SyntheticPack> SyntheticPack::Make(const SyntheticShape& shape, const std
   if (!keep.empty()) {
     made.folder_ = JoinPath(keep, name);
     if (FileExists(JoinPath(made.folder_, "manifest.json"))) return made;
-    std::error_code error;
-    std::filesystem::create_directories(keep, error);
-    if (error) return ErrnoStatus(error.value(), "creating folder", keep);
+    RETURN_IF_ERROR(CreateFolders(keep));
   }
   ASSIGN_OR_RETURN(const FileSystemInfo drive, InspectFileSystem(below));
   const int64_t bytes = SyntheticBytes(shape);
@@ -446,8 +444,7 @@ Result<SyntheticPack> SyntheticPack::Make(const SyntheticShape& shape, const std
   if (::mkdtemp(pattern.data()) == nullptr) return ErrnoStatus(errno, "creating folder", pattern);
   const auto temporary = std::make_shared<Remover>(pattern);
   const std::string source = JoinPath(pattern, "checkpoint");
-  std::error_code error;
-  if (!std::filesystem::create_directory(source, error)) return ErrnoStatus(error.value(), "creating folder", source);
+  RETURN_IF_ERROR(CreateFolders(source));
   if (keep.empty()) {
     made.folder_ = JoinPath(pattern, name);
     made.temporary_ = temporary;
@@ -469,7 +466,8 @@ Result<SyntheticPack> SyntheticPack::Make(const SyntheticShape& shape, const std
   };
   RETURN_IF_ERROR(Pack(checkpoint, layout, options).status());
   packing.Clear();
-  std::filesystem::remove_all(source, error);
+  std::error_code ignored;
+  std::filesystem::remove_all(source, ignored);
   return made;
 }
 

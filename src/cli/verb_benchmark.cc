@@ -12,13 +12,16 @@
 
 #include <fmt/format.h>
 
+#include "base/in_range.h"
 #include "base/json.h"
 #include "base/memory_info.h"
+#include "base/parts.h"
 #include "cli/bench_plot.h"
 #include "cli/cache_sim.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/model_argument.h"
+#include "cli/prompt.h"
 #include "cli/run_report.h"
 #include "cli/synthetic_model.h"
 #include "cli/verbs.h"
@@ -82,8 +85,6 @@ struct Run {
   bool has_experts = false;
 };
 
-double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
-
 double DecodeRate(const Run& run) { return Ratio(static_cast<double>(run.result.ids.size()) - 1, run.result.decode_s); }
 
 int64_t LayerBytes(const Run& run) {
@@ -108,15 +109,6 @@ std::string ModeOf(const DrafterOptions& drafter) {
   return drafter.ngram ? "ngram-spec" : drafter.any() ? "spec" : "greedy";
 }
 
-Result<std::vector<int32_t>> PromptOf(const ModelFiles& files, const char* task) {
-  const Json context(Json::Object{{"messages", Json::Array{Json::Object{{"role", "user"}, {"content", task}}}},
-                                  {"tools", Json()},
-                                  {"documents", Json()},
-                                  {"add_generation_prompt", true}});
-  const Result<std::string> text = files.FormatChat(WriteJson(context));
-  return text.ok() ? files.Encode(*text) : files.EncodeWithSpecials(task);
-}
-
 Result<std::vector<Workload>> MakeWorkloads(const Flags& flags, const ModelFiles& files,
                                             const std::optional<SyntheticShape>& shape) {
   std::vector<Workload> workloads;
@@ -126,7 +118,7 @@ Result<std::vector<Workload>> MakeWorkloads(const Flags& flags, const ModelFiles
       const auto [start, count] = kSyntheticPrompts[i];
       workloads.push_back({fmt::format("cycle-{}", start), SyntheticTokens(*shape, start, count)});
     } else {
-      ASSIGN_OR_RETURN(std::vector<int32_t> prompt, PromptOf(files, kTasks[i].prompt));
+      ASSIGN_OR_RETURN(std::vector<int32_t> prompt, ChatPrompt(files, {Message("user", kTasks[i].prompt)}));
       workloads.push_back({kTasks[i].name, std::move(prompt)});
     }
   }
@@ -323,10 +315,9 @@ Status CheckSynthetic(const SyntheticShape& shape, const Workload& workload, con
 Result<std::string> FolderOf(const Flags& flags) {
   const Consent consent = flags.yes ? Consent::kGiven : Consent::kTerminal;
   if (FileExists(JoinPath(flags.model, "manifest.json"))) return flags.model;
-  std::string name = flags.model;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  std::string name(WithoutEndSlashes(flags.model));
   if (FolderExists(name)) {
-    name = name.substr(name.rfind('/') + 1);
+    name = LastPathPart(name);
   } else {
     for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/')) name.replace(at, 1, "__");
   }
@@ -351,18 +342,14 @@ Status CheckReportPath(const std::string& path) {
 Result<int> RunBench(const Flags& flags) {
   RETURN_IF_ERROR(CheckReportPath(flags.plot));
   RETURN_IF_ERROR(CheckReportPath(flags.out));
-  if (flags.max_tokens < 2 || flags.max_tokens > (1 << 20)) {
-    return InvalidArgumentError(fmt::format("--max-tokens must be from 2 to 2^20, found {}", flags.max_tokens));
-  }
-  if (flags.draft_tokens < 1 || flags.draft_tokens > (1 << 20)) {
-    return InvalidArgumentError(fmt::format("--draft-tokens must be from 1 to 2^20, found {}", flags.draft_tokens));
-  }
+  RETURN_IF_ERROR(InRange("--max-tokens", flags.max_tokens, 2, 1 << 20).status());
+  ASSIGN_OR_RETURN(const int32_t draft_tokens, InRange("--draft-tokens", flags.draft_tokens, 1, 1 << 20));
   ASSIGN_OR_RETURN(const EngineOptions options, MakeEngineOptions(flags.engine));
   EngineOptions drafting = options;
   drafting.drafter = {.ngram = flags.ngram,
                       .ngram_adaptive = !flags.no_ngram_adaptive,
                       .draft_model = flags.ngram ? std::string() : flags.draft,
-                      .tokens = static_cast<int32_t>(flags.draft_tokens)};
+                      .tokens = draft_tokens};
   const bool drafts = drafting.drafter.any() && !flags.no_spec && !flags.quick;
   if (!flags.keep.empty() && flags.synthetic.empty()) return InvalidArgumentError("--keep goes with --synthetic");
   std::optional<SyntheticShape> shape;
@@ -401,8 +388,7 @@ Result<int> RunBench(const Flags& flags) {
 void AddBench(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("bench", "measure a model: three workloads, and a report to share");
-  CLI::Option* const model =
-      verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->capture_default_str();
+  CLI::Option* const model = verb->add_option("model", flags->model, kModelArgument)->capture_default_str();
   std::vector<std::string> shapes;
   for (const SyntheticShape& shape : SyntheticShapes()) shapes.emplace_back(shape.name);
   verb->add_option(

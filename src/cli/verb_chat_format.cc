@@ -10,7 +10,7 @@ namespace nunspark::cli {
 namespace {
 
 struct Flags {
-  std::string folder;
+  std::string model;
   std::string now;
 };
 
@@ -27,7 +27,7 @@ Result<int> Run(const Flags& flags) {
     if (!given.ok()) return given.status().WithContext("--now");
     now = *given;
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatFormatLines> lines, OpenLines(flags.folder, now));
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::ChatFormatLines> lines, OpenLines(flags.model, now));
   RETURN_IF_ERROR(LoopOverLines([&](std::string_view line) { return lines->Answer(line); }));
   return 0;
 }
@@ -38,17 +38,12 @@ void AddChatFormat(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb =
       app.add_subcommand("chat-format", "chat messages to prompt text, JSON lines from stdin to stdout");
-  verb->add_option("folder", flags->folder, "model folder or .gguf file whose template serves lines that bring none");
+  verb->add_option("folder", flags->model, "model folder or .gguf file whose template serves lines that bring none");
   verb->add_option("--now", flags->now, "the time templates see, as \"2026-07-04 15:09:26\"");
   verb->footer(
       "In:  {\"context\": {\"messages\": [...], \"add_generation_prompt\": true, ...}, \"template\": optional}\n"
       "Out: {\"output\": S} or {\"error\": {\"type\": T, \"message\": M}}");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->folder));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/parts.h"
 #include "cli/flag_table.h"
 #include "cli/verbs.h"
 
@@ -171,11 +172,8 @@ std::string ZshScript(const CLI::App& app) {
 // "bench cache-sim" is meant when both words came, and "bench" when only that did.
 std::string FishCondition(const std::string& name, const CLI::App& verb) {
   std::string condition;
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find(' ', begin), name.size());
-    condition +=
-        (condition.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + name.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view word : SplitAt(name, ' ')) {
+    condition += fmt::format("{}__fish_seen_subcommand_from {}", condition.empty() ? "" : "; and ", word);
   }
   const std::string inner = Names(InnerVerbs(verb));
   return Quote(inner.empty() ? condition : condition + "; and not __fish_seen_subcommand_from " + inner);

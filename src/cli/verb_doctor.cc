@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kProbeFileBytes = int64_t{256} << 20;
 
 struct Flags {
-  std::string path = ".";
+  std::string model = ".";  // or a folder
   bool json = false;
 };
 
@@ -169,14 +169,14 @@ void PrintSweep(const DriveSweep& sweep) {
 
 Result<int> Run(const Flags& flags) {
   std::error_code error;
-  if (!std::filesystem::exists(flags.path, error)) {
-    return NotFoundError(fmt::format("{}: there is no such file or folder", flags.path));
+  if (!std::filesystem::exists(flags.model, error)) {
+    return NotFoundError(fmt::format("{}: there is no such file or folder", flags.model));
   }
   Examined examined{.findings = CheckMachine(), .sweep = {}};
-  const Result<FileSystemInfo> file_system = InspectFileSystem(flags.path);
-  if (file_system.ok()) examined.findings.push_back(CheckFileSystem(*file_system, flags.path));
-  ExamineDrive(flags.path, examined);
-  if (LooksLikeAModel(flags.path)) ExamineModel(flags.path, examined);
+  const Result<FileSystemInfo> file_system = InspectFileSystem(flags.model);
+  if (file_system.ok()) examined.findings.push_back(CheckFileSystem(*file_system, flags.model));
+  ExamineDrive(flags.model, examined);
+  if (LooksLikeAModel(flags.model)) ExamineModel(flags.model, examined);
 
   if (flags.json) {
     std::puts(WriteJson(ToJson(examined), 2).c_str());
@@ -199,14 +199,9 @@ Result<int> Run(const Flags& flags) {
 void AddDoctor(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("doctor", "what this machine and its drive give, and what to change");
-  verb->add_option("path", flags->path, "a model, or a folder on the drive to measure")->capture_default_str();
+  verb->add_option("path", flags->model, "a model, or a folder on the drive to measure")->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->path));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

@@ -152,10 +152,7 @@ Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, engine_options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, engine->NewSession());
   std::fprintf(stderr, "Prompt -> %zu tokens\n", prompt.size());
-  if (!engine->prefix_note().empty()) {
-    std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),
-                 std::string(engine->prefix_note()).c_str());
-  }
+  NoteUnusedPrefixes(*engine, flags.prefix_file);
   clock.Loaded();
 
   std::optional<StepTrace> steps;
@@ -228,7 +225,7 @@ Result<int> Run(const Flags& flags) {
 void AddGenerate(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("generate", "generate text, streaming the weights under a budget");
-  verb->add_option("model", flags->model, "pack, or checkpoint folder (Hugging Face or MLX)")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   CLI::Option* const prompt = verb->add_option("--prompt", flags->prompt.text, "text, sent as one user message");
   verb->add_option("--prompt-file", flags->prompt.file, "file with the text (else standard input)");
   verb->add_option("--system", flags->system, "system message before the prompt");
@@ -259,10 +256,7 @@ void AddGenerate(CLI::App& app, Action* action) {
       "--metrics");
   verb->callback([flags, prompt, action] {
     flags->prompt.text_given = prompt->count() > 0;
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
+    *action = OnModel(flags, Run);
   });
 }
 

@@ -24,7 +24,6 @@ namespace {
 struct Flags {
   std::string model;
   EngineFlags engine;
-  int64_t context = 0;
   bool pieces = false;
   bool json = false;
   bool types = false;
@@ -229,19 +228,13 @@ Result<int> Run(const Flags& flags) {
     std::fputs(ModelsDocument().c_str(), stdout);
     return 0;
   }
-  if (flags.context < 0) {
-    return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
-  }
   if (flags.model.empty()) return InvalidArgumentError("no model given; give a folder or a .gguf file, or --types");
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
   const Checkpoint& checkpoint = files->checkpoint();
   const ModelLayout& layout = files->layout();
-  options.context = flags.context > 0                  ? flags.context
-                    : layout.hparams.max_positions > 0 ? std::min<int64_t>(4096, layout.hparams.max_positions)
-                                                       : 4096;
-  options.context_limit = flags.context;
-  WarnOfContext(flags.context, *files);
+  options.context = ContextOf(flags.engine, *files, kPlannedContext);
+  WarnOfContext(flags.engine.context, *files);
   const Summary summary = Summarise(layout);
   const Result<EnginePlan> engine_plan = MakeEnginePlan(*files, options);
   const Result<MemoryPlan> plan = engine_plan.ok() ? Result<MemoryPlan>(engine_plan->memory) : engine_plan.status();
@@ -268,20 +261,15 @@ Result<int> Run(const Flags& flags) {
 void AddInspect(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("inspect", "what a model is made of and what a budget would hold");
-  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file");
+  verb->add_option("model", flags->model, kModelArgument);
   verb->add_flag("--types", flags->types, "list the supported model types and encodings instead");
   AddMemoryFlags(*verb, flags->engine);
-  verb->add_option("--context", flags->context,
+  verb->add_option("--context", flags->engine.context,
                    "positions to plan keys and values for, also beyond what the model was made for; 0 = 4096, or\n"
                    "fewer if that is fewer");
   verb->add_flag("--pieces", flags->pieces, "list every piece");
   verb->add_flag("--json", flags->json, "one JSON object");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/in_range.h"
 #include "cli/engine_flags.h"
 #include "cli/interrupt.h"
 #include "cli/logits_file.h"
@@ -34,9 +35,7 @@ Result<std::vector<int32_t>> PromptIds(const Flags& flags, const ModelFiles& fil
 
 Result<int> Run(const Flags& flags) {
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
-  if (flags.greedy < 0 || flags.greedy > (1 << 28)) {
-    return InvalidArgumentError(fmt::format("--greedy must be from 0 to 2^28, found {}", flags.greedy));
-  }
+  RETURN_IF_ERROR(InRange("--greedy", flags.greedy, 0, 1 << 28).status());
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, PromptIds(flags, *files));
   const int64_t tokens = static_cast<int64_t>(prompt.size());
@@ -79,7 +78,7 @@ Result<int> Run(const Flags& flags) {
 void AddLogits(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("logits", "write the logits of a prompt, to compare with a reference");
-  verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   CLI::Option* const prompt = verb->add_option("--prompt", flags->prompt.text, "text, encoded as it is");
   AddPromptIdFlags(*verb, flags->prompt);
   verb->add_option("--greedy", flags->greedy, "also continue greedily by N tokens (end tokens do not stop it)");
@@ -87,10 +86,7 @@ void AddLogits(CLI::App& app, Action* action) {
   AddEngineFlags(*verb, flags->engine);
   verb->callback([flags, prompt, action] {
     flags->prompt.text_given = prompt->count() > 0;
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
+    *action = OnModel(flags, Run);
   });
 }
 

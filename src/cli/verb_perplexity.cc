@@ -120,19 +120,14 @@ Result<int> Run(const Flags& flags) {
 void AddPerplexity(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("perplexity", "how well the model predicts a text");
-  verb->add_option("model", flags->model, "pack or checkpoint folder")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   verb->add_option("--file", flags->file, "text")->required();
   verb->add_option("--window", flags->window,
                    "tokens a window; the incomplete last one is dropped; 0 = the whole text as one")
       ->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
   AddEngineFlags(*verb, flags->engine);
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

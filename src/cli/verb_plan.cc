@@ -32,7 +32,6 @@ struct Flags {
   std::string model;
   EngineFlags engine;
   DrafterFlags drafter;
-  int64_t context = 0;
   int32_t parallel = 1;
   std::string trace;
   bool json = false;
@@ -297,23 +296,17 @@ void Probe(Planned& p) {
   } else {
     p.drive_text = fmt::format("could not be measured ({})", drive.status().message());
   }
-  const Result<double> memory = MeasureMemoryRate(p.engine.threads, AffordableProbeBytes(kMemoryProbeBytes));
+  const Result<double> memory = MeasureMemoryRate(p.engine.threads);
   if (memory.ok()) p.rates.memory = *memory;
 }
 
 Result<int> Run(const Flags& flags) {
-  if (flags.context < 0) {
-    return InvalidArgumentError(fmt::format("--context must be at least 0, found {}", flags.context));
-  }
   ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
   const int64_t program_bytes = ReadProcessMemory().resident_bytes;
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFilesImpl> files, ModelFilesImpl::OpenFolder(flags.model));
-  constexpr int64_t kUsualContext = 4096;
-  const int64_t most = files->max_context() > 0 ? files->max_context() : kUsualContext;
-  options.context = flags.context > 0 ? flags.context : std::min(kUsualContext, most);
-  options.context_limit = flags.context;
-  WarnOfContext(flags.context, *files);
+  options.context = ContextOf(flags.engine, *files, kPlannedContext);
+  WarnOfContext(flags.engine.context, *files);
   options.max_sequences = flags.parallel;
   ASSIGN_OR_RETURN(EnginePlan engine, MakeEnginePlan(*files, options));
   Planned planned{.files = *files,
@@ -348,10 +341,10 @@ Result<int> Run(const Flags& flags) {
 void AddPlan(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("plan", "what would take memory, and how fast a model would run");
-  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   AddEngineFlags(*verb, flags->engine);
   AddDrafterFlags(*verb, flags->drafter);
-  verb->add_option("--context", flags->context,
+  verb->add_option("--context", flags->engine.context,
                    "positions of keys and values, also beyond what the model was made for; 0 = 4096, or fewer if that\n"
                    "is fewer");
   verb->add_option("--parallel", flags->parallel, "sequences that run together")->capture_default_str();
@@ -359,12 +352,7 @@ void AddPlan(CLI::App& app, Action* action) {
                    "hit rates of this run (generate --expert-trace), not of models in general");
   verb->add_flag("--json", flags->json, "one JSON object");
   verb->footer("Example: nunspark plan ./Qwen3-30B-A3B-4bit --memory 8GB --context 16384");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

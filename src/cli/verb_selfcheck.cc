@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/in_range.h"
 #include "base/json.h"
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
@@ -128,9 +129,7 @@ Json CheckJson(const Check& check) {
 }
 
 Result<int> Run(const Flags& flags) {
-  if (flags.max_tokens < 1 || flags.max_tokens > kMostTokens) {
-    return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^20, found {}", flags.max_tokens));
-  }
+  RETURN_IF_ERROR(InRange("--max-tokens", flags.max_tokens, 1, kMostTokens).status());
   SelfcheckOptions options;
   ASSIGN_OR_RETURN(options.engine, MakeEngineOptions(flags.engine));
   ASSIGN_OR_RETURN(options.engine.drafter, MakeDrafterOptions(flags.drafter));
@@ -182,18 +181,13 @@ void AddSelfcheck(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand(
       "selfcheck", "whether a model gives the same output here in whatever way it is run; takes minutes");
-  verb->add_option("model", flags->model, "pack, checkpoint folder, .gguf file or repository id")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   verb->add_option("--max-tokens", flags->max_tokens, "tokens of each of four prompts")->capture_default_str();
   verb->add_flag("--json", flags->json, "one JSON object");
   AddDrafterFlags(*verb, flags->drafter);
   AddEngineFlags(*verb, flags->engine);
   verb->footer("Example: nunspark selfcheck ./Qwen3-30B-A3B-4bit --draft-model ./Qwen3-0.6B");
-  verb->callback([flags, action] {
-    *action = [flags]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(flags->model));
-      return Run(*flags);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

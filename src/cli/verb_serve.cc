@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -8,13 +7,13 @@
 
 #include <fmt/format.h>
 
-#include "base/size.h"
+#include "base/in_range.h"
 #include "cli/drafter_flags.h"
 #include "cli/engine_flags.h"
-#include "cli/interrupt.h"
+#include "cli/listening.h"
 #include "cli/model_argument.h"
-#include "cli/server_keys.h"
 #include "cli/verbs.h"
+#include "engine/text_options.h"
 #include "nunspark/engine.h"
 #include "server/access.h"
 #include "server/batches.h"
@@ -48,21 +47,7 @@ struct Flags {
   std::string data_dir, max_upload = "200MB";
 };
 
-Result<int> Run(const Flags& flags) {
-  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
-  ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
-  if (flags.parallel < 1 || flags.parallel > 1024) {
-    return InvalidArgumentError(fmt::format("--parallel must be from 1 to 1024, found {}", flags.parallel));
-  }
-  if (flags.queue < 1 || flags.queue > (1 << 20)) {
-    return InvalidArgumentError(fmt::format("--queue must be from 1 to {}, found {}", 1 << 20, flags.queue));
-  }
-  if (flags.no_prefix_cache && !flags.prefix_file.empty()) {
-    return InvalidArgumentError("--prefix-file does not go with --no-prefix-cache");
-  }
-  if (flags.max_tokens < 1 || flags.max_tokens > (1 << 28)) {
-    return InvalidArgumentError(fmt::format("--max-tokens must be from 1 to 2^28, found {}", flags.max_tokens));
-  }
+Status CheckSeconds(const Flags& flags) {
   for (const auto& [name, seconds] : {std::pair("--timeout", flags.timeout_s),
                                       {"--drain", flags.drain_s},
                                       {"--client-timeout", flags.client_timeout_s}}) {
@@ -70,16 +55,74 @@ Result<int> Run(const Flags& flags) {
     return InvalidArgumentError(fmt::format("{} must be from 0 to {} seconds, found {}", name, kMostSeconds, seconds));
   }
   if (flags.client_timeout_s == 0) return InvalidArgumentError("--client-timeout must be above 0");
+  return Status();
+}
+
+// The engine as it is asked for; what depends on the model is set once that is open.
+Result<EngineOptions> MakeOptions(const Flags& flags) {
+  ASSIGN_OR_RETURN(EngineOptions options, MakeEngineOptions(flags.engine));
+  ASSIGN_OR_RETURN(options.drafter, MakeDrafterOptions(flags.drafter));
+  ASSIGN_OR_RETURN(options.max_sequences, InRange("--parallel", flags.parallel, 1, 1024));
+  if (flags.no_prefix_cache && !flags.prefix_file.empty()) {
+    return InvalidArgumentError("--prefix-file does not go with --no-prefix-cache");
+  }
+  options.reuse_prefixes = !flags.no_prefix_cache;
+  options.prefix_file = flags.prefix_file;
+  options.caller_bytes = server::kServiceBytes;
+  return options;
+}
+
+Result<server::ServiceOptions> MakeServiceOptions(const Flags& flags) {
+  server::ServiceOptions options{.model_name = flags.model_name,
+                                 .aliases = flags.aliases,
+                                 .timeout_s = flags.timeout_s,
+                                 .log_requests = flags.log_requests};
+  ASSIGN_OR_RETURN(options.default_max_tokens, InRange("--max-tokens", flags.max_tokens, 1, kMostTokens));
+  ASSIGN_OR_RETURN(options.keys, ReadKeys(flags.api_key_file));
+  return options;
+}
+
+// With `data`, uploads of clients that have one of `keys` go there as they come.
+Result<server::HttpOptions> MakeHttpOptions(const Flags& flags, const std::optional<server::DataFolder>& data,
+                                            const std::vector<std::string>& keys) {
   if (std::any_of(flags.cors_origin.begin(), flags.cors_origin.end(), [](char c) { return c <= ' ' || c > '~'; })) {
     return InvalidArgumentError(fmt::format(
         "--cors-origin must be '*' or one origin such as https://example.org, found '{}'", flags.cors_origin));
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadKeys(flags.api_key_file));
-  const Result<int64_t> max_upload_bytes = ParseSize(flags.max_upload);
-  RETURN_IF_ERROR(max_upload_bytes.status().WithContext("--max-upload"));
-  if (*max_upload_bytes < 1 || *max_upload_bytes > kMostUploadBytes) {
+  ASSIGN_OR_RETURN(const int64_t max_upload_bytes, ParseSizeFlag("--max-upload", flags.max_upload));
+  if (max_upload_bytes < 1 || max_upload_bytes > kMostUploadBytes) {
     return InvalidArgumentError(fmt::format("--max-upload must be from 1 B to 1 TB, found {}", flags.max_upload));
   }
+  server::HttpOptions options{.host = flags.host,
+                              .port = flags.port,
+                              .header_timeout_s = flags.client_timeout_s,
+                              .body_timeout_s = flags.client_timeout_s,
+                              .write_timeout_s = flags.client_timeout_s,
+                              .cors_origin = flags.cors_origin};
+  if (!data) return options;
+  const auto wanted = [keys](const server::HttpRequest& head) {
+    return server::Batches::IsUpload(head) && server::HasKey(head, keys);
+  };
+  options.spool = {.wanted = wanted,
+                   .folder = data->path(),
+                   .max_body_bytes = max_upload_bytes,
+                   .max_total_bytes = kMostUploadsAtOnce * max_upload_bytes};
+  return options;
+}
+
+void WarnOfStrangers(const Flags& flags, const std::vector<std::string>& keys) {
+  if (server::IsLoopback(flags.host) || !keys.empty()) return;
+  std::fprintf(stderr,
+               "WARNING: everybody who reaches %s may use this server: it listens beyond this machine and has no "
+               "--api-key-file\n",
+               flags.host.c_str());
+}
+
+Result<int> Run(const Flags& flags) {
+  ASSIGN_OR_RETURN(EngineOptions options, MakeOptions(flags));
+  ASSIGN_OR_RETURN(const int32_t queue, InRange("--queue", flags.queue, 1, 1 << 20));
+  RETURN_IF_ERROR(CheckSeconds(flags));
+  ASSIGN_OR_RETURN(server::ServiceOptions service_options, MakeServiceOptions(flags));
   // The address is tried before the model is read, which may take long.
   RETURN_IF_ERROR(server::HttpServer::Listen({.host = flags.host, .port = flags.port}, {}).status());
   std::optional<server::DataFolder> data;
@@ -88,6 +131,7 @@ Result<int> Run(const Flags& flags) {
     ASSIGN_OR_RETURN(data, server::DataFolder::Open(flags.data_dir));
     ASSIGN_OR_RETURN(batches, server::Batches::Open(*data));
   }
+  ASSIGN_OR_RETURN(const server::HttpOptions http_options, MakeHttpOptions(flags, data, service_options.keys));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(flags.model));
   if (!files->has_tokenizer()) {
     return UnsupportedError(fmt::format("{} has no tokenizer; a server needs one", files->folder()));
@@ -98,68 +142,30 @@ Result<int> Run(const Flags& flags) {
   if (!vocabulary.ok()) {
     std::fprintf(stderr, "Note: answers cannot be held to a schema (%s)\n", vocabulary.status().message().c_str());
   }
-  options.context = flags.engine.context > 0   ? flags.engine.context
-                    : files->max_context() > 0 ? std::min(files->max_context(), kUsualContext)
-                                               : kUsualContext;
-  options.max_sequences = static_cast<int32_t>(flags.parallel);
-  options.reuse_prefixes = !flags.no_prefix_cache;
+  options.context = ContextOf(flags.engine, *files, kUsualContext);
   options.prefix_tokens = options.reuse_prefixes ? options.context : 0;
-  options.prefix_file = flags.prefix_file;
   // A server has time before it is asked.
   options.warm_start = !flags.engine.no_warm_start;
-  options.caller_bytes = server::kServiceBytes;
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Start(*files, options));
-  if (!engine->prefix_note().empty()) {
-    std::fprintf(stderr, "Note: %s is not used and will be replaced (%s)\n", flags.prefix_file.c_str(),
-                 std::string(engine->prefix_note()).c_str());
-  }
+  NoteUnusedPrefixes(*engine, flags.prefix_file);
   if (!engine->warm_start_note().empty()) {
     std::fprintf(stderr, "Note: no warm start: %s\n", std::string(engine->warm_start_note()).c_str());
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler,
-                   engine->NewScheduler({.queue = static_cast<int32_t>(flags.queue)}));
+  ASSIGN_OR_RETURN(std::unique_ptr<Scheduler> scheduler, engine->NewScheduler({.queue = queue}));
 
-  const std::string& name = flags.model_name;
-  if (!server::IsLoopback(flags.host) && keys.empty()) {
-    std::fprintf(stderr,
-                 "WARNING: everybody who reaches %s may use this server: it listens beyond this machine and has no "
-                 "--api-key-file\n",
-                 flags.host.c_str());
-  }
-  server::Service service(*files, *scheduler,
-                          {.model_name = name,
-                           .aliases = flags.aliases,
-                           .keys = keys,
-                           .vocabulary = vocabulary.ok() ? *vocabulary : nullptr,
-                           .timeout_s = flags.timeout_s,
-                           .context = options.context,
-                           .default_max_tokens = static_cast<int32_t>(flags.max_tokens),
-                           .log_requests = flags.log_requests,
-                           .batches = batches.get()});
-  server::HttpOptions http_options{.host = flags.host,
-                                   .port = flags.port,
-                                   .header_timeout_s = flags.client_timeout_s,
-                                   .body_timeout_s = flags.client_timeout_s,
-                                   .write_timeout_s = flags.client_timeout_s,
-                                   .cors_origin = flags.cors_origin};
-  if (data) {
-    http_options.spool = {.wanted =
-                              [&keys](const server::HttpRequest& head) {
-                                return server::Batches::IsUpload(head) && server::HasKey(head, keys);
-                              },
-                          .folder = data->path(),
-                          .max_body_bytes = *max_upload_bytes,
-                          .max_total_bytes = kMostUploadsAtOnce * *max_upload_bytes};
-  }
-  ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> http,
-                   server::HttpServer::Listen(
-                       http_options, [&](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
-                         if (flags.ui && server::AnswerPage(request, *exchange, keys, name, files->weight_bytes(),
-                                                            engine->plan(), *scheduler)) {
-                           return;
-                         }
-                         service.Handle(std::move(request), std::move(exchange));
-                       }));
+  WarnOfStrangers(flags, service_options.keys);
+  service_options.vocabulary = vocabulary.ok() ? *vocabulary : nullptr;
+  service_options.context = options.context;
+  service_options.batches = batches.get();
+  server::Service service(*files, *scheduler, service_options);
+  const auto handle = [&](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
+    if (flags.ui && server::AnswerPage(request, *exchange, service_options.keys, flags.model_name,
+                                       files->weight_bytes(), engine->plan(), *scheduler)) {
+      return;
+    }
+    service.Handle(std::move(request), std::move(exchange));
+  };
+  ASSIGN_OR_RETURN(const std::unique_ptr<server::HttpServer> http, server::HttpServer::Listen(http_options, handle));
   if (batches != nullptr) {
     RETURN_IF_ERROR(batches->Start(
         {.parallel = flags.parallel,
@@ -168,11 +174,11 @@ Result<int> Run(const Flags& flags) {
                        const server::HttpRequest& request,
                        const std::shared_ptr<server::Exchange>& exchange) { service.Answer(request, exchange); }}));
   }
-  std::fprintf(stderr, "Serving %s at http://%s:%d/v1 (%lld at once, %lld tokens each)\n", name.c_str(),
-               flags.host.c_str(), http->port(), static_cast<long long>(flags.parallel),
+  std::fprintf(stderr, "Serving %s at %s/v1 (%d at once, %lld tokens each)\n", flags.model_name.c_str(),
+               AddressOf(flags.host, http->port()).c_str(), options.max_sequences,
                static_cast<long long>(options.context));
   std::thread connections([&http] { http->Run(); });
-  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  WaitForInterrupt();
   std::fprintf(stderr, "stopping: answers under way have %.0f s to end; once more to stop at once\n", flags.drain_s);
   service.Drain();
   http->Stop(flags.drain_s);
@@ -193,7 +199,7 @@ void AddServe(CLI::App& app, Action* action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* const verb =
       app.add_subcommand("serve", "answer OpenAI's and Anthropic's HTTP API, many requests at once, from one model");
-  verb->add_option("model", flags->model, "pack, checkpoint folder or .gguf file")->required();
+  verb->add_option("model", flags->model, kModelArgument)->required();
   verb->add_option("--host", flags->host, "address to listen at")->capture_default_str();
   verb->add_option("--port", flags->port, "0: any that is free")->capture_default_str();
   verb->add_option("--model-name", flags->model_name, "what clients call the model; else the folder's name");

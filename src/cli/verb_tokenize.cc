@@ -10,8 +10,12 @@
 namespace nunspark::cli {
 namespace {
 
-Result<int> Run(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, OpenTokenizer(path));
+struct Flags {
+  std::string model;
+};
+
+Result<int> Run(const Flags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<text::Tokenizer> tokenizer, OpenTokenizer(flags.model));
   RETURN_IF_ERROR(LoopOverLines([&](std::string_view line) { return text::TokenizeLine(*tokenizer, line); }));
   return 0;
 }
@@ -19,21 +23,16 @@ Result<int> Run(const std::string& path) {
 }  // namespace
 
 void AddTokenize(CLI::App& app, Action* action) {
-  auto path = std::make_shared<std::string>();
+  auto flags = std::make_shared<Flags>();
   CLI::App* const verb = app.add_subcommand("tokenize", "text to token ids and back, JSON lines from stdin to stdout");
-  verb->add_option("tokenizer", *path,
+  verb->add_option("tokenizer", flags->model,
                    "model folder, tokenizer.json, tokenizer.json.gz, tokenizer.model, tiktoken ranks or .gguf file")
       ->required();
   verb->footer(
       "In:  {\"text\": S} or {\"bytes_hex\": H}, optional \"special\": true; or {\"ids\": [...]}, optional "
       "\"skip_special\": true\n"
       "Out: {\"ids\": [...], \"tokens\": [...]} or {\"text\": S}; else {\"error\": {\"type\": T, \"message\": M}}");
-  verb->callback([path, action] {
-    *action = [path]() -> Result<int> {
-      RETURN_IF_ERROR(ResolveModelIn(*path));
-      return Run(*path);
-    };
-  });
+  verb->callback([flags, action] { *action = OnModel(flags, Run); });
 }
 
 }  // namespace nunspark::cli

@@ -1,7 +1,6 @@
 #include "cli/verbs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,10 +11,10 @@
 #include <fmt/format.h>
 
 #include "base/ascii.h"
-#include "cli/interrupt.h"
-#include "cli/server_keys.h"
+#include "cli/listening.h"
 #include "hub/environment.h"
 #include "io/file.h"
+#include "io/file_system.h"
 #include "server/access.h"
 #include "server/http.h"
 #include "server/web_service.h"
@@ -59,9 +58,7 @@ Result<int> Run(const Flags& flags) {
     RETURN_IF_ERROR(File::CreateTemporary(flags.kv_spill_dir).status().WithContext("--kv-spill-dir"));
   }
   ASSIGN_OR_RETURN(const std::string state, StateFolder(flags.state));
-  std::error_code error;
-  std::filesystem::create_directories(state, error);
-  if (error) return IoError(fmt::format("the folder {} cannot be made: {}", state, error.message()));
+  RETURN_IF_ERROR(CreateFolders(state));
   const std::string home = Variable("HOME");
   const Result<HubEnvironment> hub = ReadHubEnvironment();
   std::vector<std::string> hosts;
@@ -81,11 +78,10 @@ Result<int> Run(const Flags& flags) {
                                  [&service](server::HttpRequest request, std::shared_ptr<server::Exchange> exchange) {
                                    service->Handle(std::move(request), std::move(exchange));
                                  }));
-  const bool v6 = flags.host.find(':') != std::string::npos;
-  std::fprintf(stderr, "nunspark web at http://%s%s%s:%d/ (Ctrl-C stops; jobs go on at the next start)\n",
-               v6 ? "[" : "", flags.host.c_str(), v6 ? "]" : "", http->port());
+  std::fprintf(stderr, "nunspark web at %s/ (Ctrl-C stops; jobs go on at the next start)\n",
+               AddressOf(flags.host, http->port()).c_str());
   std::thread connections([&http] { http->Run(); });
-  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  WaitForInterrupt();
   std::fputs("stopping\n", stderr);
   service->Close();
   http->Stop(kDrainSeconds);

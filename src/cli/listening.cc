@@ -1,12 +1,15 @@
-#include "cli/server_keys.h"
+#include "cli/listening.h"
 
-#include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "base/ascii.h"
+#include "base/parts.h"
 #include "base/read_file.h"
+#include "cli/interrupt.h"
 
 namespace nunspark::cli {
 namespace {
@@ -20,12 +23,9 @@ Result<std::vector<std::string>> ReadKeys(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text,
                    ReadWholeFile(path, {.max_bytes = kMostKeyBytes, .limit_reason = "the largest file of keys"}));
   std::vector<std::string> keys;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    line = std::string(AsciiTrim(line.substr(0, line.find('#'))));
-    if (!line.empty()) keys.push_back(std::move(line));
-    begin = end + 1;
+  for (const std::string_view line : SplitAt(text, '\n')) {
+    const std::string_view key = AsciiTrim(line.substr(0, line.find('#')));
+    if (!key.empty()) keys.emplace_back(key);
   }
   if (keys.empty()) return InvalidArgumentError(fmt::format("--api-key-file {} holds no key", path));
   return keys;
@@ -37,6 +37,15 @@ void RefuseEmptyValues(CLI::App& verb) {
     option->check(
         CLI::Validator([](std::string& value) { return value.empty() ? "must not be empty" : ""; }, std::string()));
   }
+}
+
+std::string AddressOf(const std::string& host, int port) {
+  if (host.find(':') != std::string::npos) return fmt::format("http://[{}]:{}", host, port);
+  return fmt::format("http://{}:{}", host, port);
+}
+
+void WaitForInterrupt() {
+  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 }  // namespace nunspark::cli
