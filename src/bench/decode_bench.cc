@@ -28,6 +28,7 @@
 #include "base/cpu_count.h"
 #include "base/json.h"
 #include "bench/machine_limits.h"
+#include "kernels/numerics.h"
 #include "nunspark/engine.h"
 
 namespace nunspark::bench {
