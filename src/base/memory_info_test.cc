@@ -1,4 +1,5 @@
 #include "base/memory_info.h"
+#include "base/memory_rate.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -139,6 +140,18 @@ TEST(MemoryInfo, ThisProcessGrowsWithWhatItTouches) {
   EXPECT_GE(after.anonymous_bytes - before.anonymous_bytes, int64_t{60} << 20);
   EXPECT_LT(after.anonymous_bytes, after.resident_bytes) << "code is pages of a file";
   EXPECT_EQ(touched.back(), 1);
+}
+
+TEST(MemoryRate, AProbeTakesAQuarterOfWhatIsLeftAndNoMoreThanItShould) {
+  FakeRoot root;
+  constexpr int64_t kMost = int64_t{256} << 20;
+  EXPECT_EQ(AffordableProbeBytes(kMost, root.path()), kMost);
+  root.Write("/proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n");
+  EXPECT_EQ(AffordableProbeBytes(kMost, root.path()), kMost);
+  root.Write("/proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 400000 kB\n");
+  EXPECT_EQ(AffordableProbeBytes(kMost, root.path()), 400000 * 1024 / 4);
+  root.Write("/proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 4 kB\n");
+  EXPECT_EQ(AffordableProbeBytes(kMost, root.path()), 8 << 20);
 }
 
 }  // namespace

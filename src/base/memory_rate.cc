@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <memory>
 
 #include "base/mapped_memory.h"
@@ -15,6 +14,7 @@ namespace nunspark {
 namespace {
 
 constexpr int kPasses = 5;
+constexpr int64_t kLeastProbe = 8 << 20;
 constexpr int64_t kBlock = 64;  // bytes that one round of the loop reads
 
 // Independent sums, so that the loop is bound by memory and not by one addition after the other.
@@ -30,20 +30,17 @@ uint64_t Sum(const uint8_t* data, int64_t blocks) {
   return total;
 }
 
-// A quarter of what may still be taken, and never nothing.
-int64_t AffordableBytes() {
-  constexpr int64_t kLeast = 8 << 20;
-  const int64_t own = ReadProcessMemory().anonymous_bytes, group = ReadCgroupMemory(own).share_bytes;
-  int64_t left = ReadMachineMemory().available_bytes;
-  if (group > 0 && (left == 0 || group - own < left)) left = group - own;
-  return left == 0 ? std::numeric_limits<int64_t>::max() : std::max(kLeast, left / 4 / kBlock * kBlock);
-}
-
 }  // namespace
+
+int64_t AffordableProbeBytes(int64_t most, const std::string& root) {
+  const int64_t own = ReadProcessMemory(root).anonymous_bytes, group = ReadCgroupMemory(own, root).share_bytes;
+  int64_t left = ReadMachineMemory(root).available_bytes;
+  if (group > 0 && (left == 0 || group - own < left)) left = group - own;
+  return left == 0 ? most : std::clamp(left / 4 / kBlock * kBlock, std::min(kLeastProbe, most), most);
+}
 
 Result<double> MeasureMemoryRate(int threads, int64_t bytes) {
   using Clock = std::chrono::steady_clock;
-  bytes = std::min(bytes, AffordableBytes());
   ASSIGN_OR_RETURN(const MappedMemory memory, MappedMemory::Create(bytes, "a probe of the memory", "free some memory"));
   ASSIGN_OR_RETURN(const std::unique_ptr<ThreadPool> pool, ThreadPool::Create(threads));
   const int64_t blocks = bytes / kBlock;

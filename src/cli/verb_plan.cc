@@ -296,7 +296,7 @@ void Probe(Planned& p) {
   } else {
     p.drive_text = fmt::format("could not be measured ({})", drive.status().message());
   }
-  const Result<double> memory = MeasureMemoryRate(p.engine.threads);
+  const Result<double> memory = MeasureMemoryRate(p.engine.threads, AffordableProbeBytes(kMemoryProbeBytes));
   if (memory.ok()) p.rates.memory = *memory;
 }
 

@@ -20,7 +20,7 @@ constexpr int64_t kMemoryProbeBytes = 96 << 20;
 
 MachineRates RateMeter::Of(const std::string& model) {
   if (!memory_) {
-    const Result<double> measured = MeasureMemoryRate(DefaultThreads(), kMemoryProbeBytes);
+    const Result<double> measured = MeasureMemoryRate(DefaultThreads(), AffordableProbeBytes(kMemoryProbeBytes));
     memory_ = measured.ok() ? *measured : 0;
   }
   const LargestFile file = LargestWeightFile(model);

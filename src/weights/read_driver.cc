@@ -216,7 +216,7 @@ void ReadDriver::CutRequests() {
   }
   List& prefetch = Waiting(ReadPriority::kPrefetch);
   while (prefetch.first >= 0 && InFlight(ReadPriority::kDemand) == 0 &&
-         InFlight(ReadPriority::kPrefetch) < kPrefetchChunks && !(callers_drive_ && outstanding_ >= callers_window_)) {
+         InFlight(ReadPriority::kPrefetch) < (callers_drive_ ? 1 : kPrefetchChunks)) {
     CutOne(prefetch.first, kPrefetchChunkBytes);
   }
 }
