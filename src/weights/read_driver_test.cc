@@ -127,8 +127,10 @@ struct DrivenCase {
     Start(job);
     driver->KickAndDrive();
     while (!driver->Drive()) {
-      HoldingQueue::CompleteAll(*state);
-      for (const int before = reports; reports == before && !driver->Drive();) std::this_thread::yield();
+      for (const int before = reports; reports == before && !driver->Drive();) {
+        HoldingQueue::CompleteAll(*state);
+        std::this_thread::yield();
+      }
       Start(job);
       driver->KickAndDrive();
     }
