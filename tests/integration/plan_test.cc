@@ -170,6 +170,9 @@ TEST(Memory, TooLittleIsRefusedWithAValueThatWorks) {
 TEST(Memory, TwoEnginesTogetherStayBelowTheLimit) {
   if (SharedPath("").empty()) GTEST_SKIP() << "full reference set not present";
   if (geteuid() != 0) GTEST_SKIP() << "needs root to make a memory limit";
+#ifdef NUNSPARK_SANITIZED
+  GTEST_SKIP() << "a sanitizer's own memory does not fit the limit";
+#endif
   constexpr int64_t kLimit = 300'000'000;
   const TempFolder temp;
   // The first plans much for keys and values, and touches none of it.
