@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitized_testing.h"
 #include "engine/model_files.h"
 #include "integration/program.h"
 #include "integration/support.h"
