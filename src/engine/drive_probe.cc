@@ -6,6 +6,7 @@
 
 #include "base/align.h"
 #include "io/read_queue.h"
+#include "weights/read_driver.h"
 
 namespace nunspark {
 
@@ -27,8 +28,8 @@ LargestFile LargestWeightFile(const std::string& model) {
 }
 
 ProbeOptions ProbeLikeDecoding(const ModelLayout& layout, const PieceIndex& index) {
-  // As the read driver does it: of experts one more than it takes to have 1 MiB outstanding; layers in chunks of 1 MiB.
-  constexpr int64_t kWindowBytes = 1 << 20;
+  // As the read driver does it: of experts one more than it takes to fill its window; layers in chunks of that size.
+  constexpr int64_t kWindowBytes = ReadDriver::kLeastWindowBytes;
   constexpr int64_t kMostInFlight = 64;
   ProbeOptions options{.max_bytes = 256 << 20, .max_seconds = 0.3, .request_bytes = kWindowBytes, .in_flight = 4};
   const auto expert =

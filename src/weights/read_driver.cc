@@ -16,9 +16,8 @@ constexpr int64_t kPrefetchChunkBytes = 1 << 20;
 constexpr int32_t kPrefetchChunks = 4;
 
 // A caller that waits computes with each piece as it arrives; pieces that are read together would arrive together, at
-// the end. So the drive gets the next one only when little is left to read: more where it has been found idle after the
-// caller was away computing, and less again with time.
-constexpr int64_t kLeastWindowBytes = 1 << 20;
+// the end. So the drive gets the next one only when little is left to read (kLeastWindowBytes): more where it has been
+// found idle after the caller was away computing, and less again with time.
 constexpr int64_t kMostWindowBytes = 64 << 20;
 constexpr int64_t kWindowDecay = 64;
 constexpr std::chrono::microseconds kAway{50};

@@ -34,6 +34,9 @@ enum class ReadPriority : uint8_t { kDemand, kPrefetch };
 
 class ReadDriver {
  public:
+  // What a caller keeps outstanding at least before it hands over the next request.
+  static constexpr int64_t kLeastWindowBytes = 1 << 20;
+
   enum class Event : uint8_t {
     kFirst,     // the first extents are in memory, others are still on their way
     kDone,      // the last report of a job: all is in memory, or it failed, or it was cancelled (kCancelled)
