@@ -39,6 +39,13 @@ Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {
   return Status();
 }
 
+bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token) {
+  const auto is_in = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return is_in(options.stop_ids) || (!options.ignore_eos && is_in(model_ends));
+}
+
 Status CheckContext(int64_t prompt_tokens, int64_t max_tokens, int64_t context) {
   if (prompt_tokens + std::max<int64_t>(max_tokens - 1, 0) <= context) return Status();
   return InvalidArgumentError(fmt::format("{} prompt tokens and {} to generate do not fit the context of {}",
@@ -116,19 +123,12 @@ GeneratedToken SequenceRun::Generated() const {
   return generated;
 }
 
-bool SequenceRun::Ends(int32_t token) const {
-  const auto is_in = [token](std::span<const int32_t> ids) {
-    return std::find(ids.begin(), ids.end(), token) != ids.end();
-  };
-  return is_in(options_.stop_ids) || (!options_.ignore_eos && is_in(stop_ids_));
-}
-
 bool SequenceRun::GoesOn(bool wanted) {
   if (!wanted) {
     result_.finish_reason = FinishReason::kCancelled;
     return false;
   }
-  if (Ends(result_.ids.back())) {
+  if (EndsText(options_, stop_ids_, result_.ids.back())) {
     result_.finish_reason = FinishReason::kStop;
     return false;
   }

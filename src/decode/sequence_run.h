@@ -28,6 +28,9 @@ Status CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size);
 // generated is not processed, so it needs none.
 Status CheckContext(int64_t prompt_tokens, int64_t max_tokens, int64_t context);
 
+// Whether `token` ends an output instead of being part of its text. `model_ends`: ModelFiles::stop_ids.
+bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token);
+
 class SequenceRun {
  public:
   // Starts the clock. `stop_ids` and `scratch` must outlive the run; scratch may be shared by the runs of one thread.
@@ -83,7 +86,6 @@ class SequenceRun {
   void Keep(int32_t token, int64_t bytes_read);
   bool GoesOn(bool wanted);
   GeneratedToken Generated() const;
-  bool Ends(int32_t token) const;
 
   const GenerateOptions options_;
   std::span<const int32_t> stop_ids_;

@@ -1,6 +1,5 @@
 #include "engine/text_options.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -122,13 +121,6 @@ Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptio
     return false;
   }
   return true;
-}
-
-bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token) {
-  const auto is_in = [token](std::span<const int32_t> ids) {
-    return std::find(ids.begin(), ids.end(), token) != ids.end();
-  };
-  return is_in(options.stop_ids) || (!options.ignore_eos && is_in(model_ends));
 }
 
 Status CheckStops(const std::vector<std::string>& stops) {

@@ -3,11 +3,11 @@
 #define NUNSPARK_ENGINE_TEXT_OPTIONS_H_
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "decode/sequence_run.h"  // EndsText, for those who show the text
 #include "nunspark/options.h"
 #include "nunspark/status.h"
 
@@ -26,9 +26,6 @@ struct TextOptions {
 // string or a list), "stop_ids" or "stop_token_ids", "ignore_eos". False: it is none of these. Errors: kInvalidArgument
 // naming it, what it must be and what it is. Ranges of the numbers are checked where they are used.
 Result<bool> TakeTextField(const std::string& name, const Json& value, TextOptions& options);
-
-// Whether `token` ends an output instead of being part of its text. `model_ends`: ModelFiles::stop_ids.
-bool EndsText(const GenerateOptions& options, std::span<const int32_t> model_ends, int32_t token);
 
 // Errors: kInvalidArgument for too many stop strings, or too long ones.
 Status CheckStops(const std::vector<std::string>& stops);
