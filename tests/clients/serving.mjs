@@ -77,8 +77,13 @@ export async function metric(server, name) {
   return Number(new RegExp(`^nunspark_${name}\\{.*\\} (.*)$`, 'm').exec(text)[1]);
 }
 
+// Waits for what() to hold; fails after a minute, many times what the slowest machine takes.
 export async function until(what) {
-  while (!(await what())) await new Promise((next) => setTimeout(next, 10));
+  const start = Date.now();
+  while (!(await what())) {
+    if (Date.now() - start > 60000) throw new Error(`not so after a minute: ${what}`);
+    await new Promise((next) => setTimeout(next, 10));
+  }
 }
 
 export const weather = {
