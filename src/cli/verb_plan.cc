@@ -151,11 +151,13 @@ std::vector<std::string> Advice(const Planned& p) {
     advice.push_back("no speed can be said: " + p.drive_text);
     return advice;
   }
-  if (p.speed.bound == "memory") {
+  const bool drive_binds = p.speed.bound == "drive";
+  if (p.speed.read_bytes_per_token <= 0) {
     advice.push_back("the processor's memory binds: more memory for weights changes nothing");
     return advice;
   }
-  advice.push_back(fmt::format("the drive binds: {} a token take {:.0f} ms of reading, {:.0f} ms of computing",
+  advice.push_back(fmt::format("{}: {} a token take {:.1f} ms of reading, {:.1f} ms of computing",
+                               drive_binds ? "the drive binds" : "the processor's memory binds",
                                FormatSize(static_cast<int64_t>(p.speed.read_bytes_per_token)), p.speed.drive_s * 1e3,
                                p.speed.compute_s * 1e3));
   const Row* better = nullptr;
@@ -169,7 +171,7 @@ std::vector<std::string> Advice(const Planned& p) {
     advice.push_back(
         fmt::format("--budget {} would give {:.1f} x ({} for the whole process)", SizeFlagAtLeast(better->budget_bytes),
                     better->speed.tokens_per_s / p.speed.tokens_per_s, FormatSize(better->plan->total_bytes)));
-  } else if (m.budget_bytes < p.knee_bytes) {
+  } else if (drive_binds && m.budget_bytes < p.knee_bytes) {
     advice.push_back(fmt::format("more memory would help, up to a budget of {}; this machine leaves {} ({})",
                                  FormatSize(p.knee_bytes), FormatSize(m.ceiling_bytes), m.ceiling_bound));
   }
@@ -177,7 +179,7 @@ std::vector<std::string> Advice(const Planned& p) {
     advice.push_back(
         fmt::format("keys and values take {}: a shorter --context leaves more to weights", FormatSize(m.kv_bytes)));
   }
-  advice.push_back("a drive with twice the rate would give up to twice the speed");
+  if (drive_binds) advice.push_back("a drive with twice the rate would give up to twice the speed");
   return advice;
 }
 

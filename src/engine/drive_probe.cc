@@ -31,7 +31,7 @@ ProbeOptions ProbeLikeDecoding(const ModelLayout& layout, const PieceIndex& inde
   // As the read driver does it: of experts one more than it takes to fill its window; layers in chunks of that size.
   constexpr int64_t kWindowBytes = ReadDriver::kLeastWindowBytes;
   constexpr int64_t kMostInFlight = 64;
-  ProbeOptions options{.max_bytes = 256 << 20, .max_seconds = 0.3, .request_bytes = kWindowBytes, .in_flight = 4};
+  ProbeOptions options{.max_bytes = 1 << 30, .max_seconds = 0.6, .request_bytes = kWindowBytes, .in_flight = 4};
   const auto expert =
       std::find_if(layout.first_expert.begin(), layout.first_expert.end(), [](PieceId id) { return id >= 0; });
   if (expert == layout.first_expert.end()) return options;

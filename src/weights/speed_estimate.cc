@@ -8,10 +8,16 @@
 namespace nunspark {
 namespace {
 
-// Of what memory gives to plain reading, the products of weights reach this share; and what a layer takes besides, for
-// threads that meet and vectors that are no weights (docs/measurements/decode.md).
+// Fitted to runs at seven budgets (docs/measurements/budgets.md). Of what memory gives to plain reading, the products
+// of weights reach this share; of what the drive gives to the probe, a run's reads reach this one, since each layer's
+// begin and end by themselves.
 constexpr double kShareOfMemoryRate = 0.85;
+constexpr double kShareOfDriveRate = 0.85;
+// What a layer takes besides, for threads that meet and vectors that are no weights; one with experts meets more often.
 constexpr double kLayerSeconds = 20e-6;
+constexpr double kMoeSeconds = 60e-6;
+// From the router's choice to the first byte of an expert.
+constexpr double kFirstByteSeconds = 200e-6;
 
 // What one token needs.
 struct Work {
@@ -19,8 +25,8 @@ struct Work {
   double expert_bytes = 0;    // of the experts chosen
   double streamed_bytes = 0;  // cores that do not stay, from the drive
   double expert_read_bytes = 0;
-  double last_expert_bytes = 0;  // one of each layer's
   int64_t experts = 0;
+  int32_t moe_layers = 0;
 };
 
 Work WorkOf(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan) {
@@ -40,13 +46,28 @@ Work WorkOf(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan
     const auto used = static_cast<double>(std::min(h.experts_per_token, h.experts));
     const auto bytes = static_cast<double>(layout.pieces[static_cast<size_t>(expert)].bytes);
     work.expert_bytes += used * bytes;
-    work.last_expert_bytes += bytes;
     work.expert_read_bytes += used * static_cast<double>(read_bytes) / static_cast<double>(h.experts);
     work.experts += h.experts;
+    ++work.moe_layers;
   }
   const PieceId head = h.tied ? layout.embed : layout.norm_head;
   work.core_bytes += static_cast<double>(layout.pieces[static_cast<size_t>(head)].bytes);
   return work;
+}
+
+// The mean over the layers of a token of what a layer's experts take. Misses are uneven: a layer
+// without one leaves the drive idle, one with several leaves the processor idle. Each of `used` experts misses with the
+// same probability; those in memory are computed while others are read, and the one that arrives last after that.
+double ExpertSeconds(int32_t used, double miss_rate, double compute_s, double read_s) {
+  double mean = 0;
+  double ways = 1;  // to choose the experts that miss
+  for (int32_t misses = 0; misses <= used; ++misses) {
+    const double probability = ways * std::pow(miss_rate, misses) * std::pow(1 - miss_rate, used - misses);
+    const double reading_s = misses == 0 ? 0 : kFirstByteSeconds + misses * read_s + compute_s;
+    mean += probability * std::max(used * compute_s, reading_s);
+    ways *= static_cast<double>(used - misses) / (misses + 1);
+  }
+  return mean;
 }
 
 }  // namespace
@@ -72,15 +93,20 @@ SpeedEstimate EstimateSpeed(const ModelLayout& layout, const PieceIndex& index, 
   estimate.read_bytes_per_token = work.streamed_bytes + expert_misses;
   if (rates.drive <= 0 || rates.memory <= 0) return estimate;
   const double compute_rate = rates.memory * kShareOfMemoryRate;
-  const double core_s = work.core_bytes / compute_rate + kLayerSeconds * static_cast<double>(layout.core.size());
+  const double drive_rate = rates.drive * kShareOfDriveRate;
+  const double core_s = work.core_bytes / compute_rate + kLayerSeconds * static_cast<double>(layout.core.size()) +
+                        kMoeSeconds * work.moe_layers;
   const double expert_s = work.expert_bytes / compute_rate;
-  estimate.drive_s = estimate.read_bytes_per_token / rates.drive;
+  estimate.drive_s = estimate.read_bytes_per_token / drive_rate;
   estimate.compute_s = core_s + expert_s;
   estimate.bound = estimate.drive_s > estimate.compute_s ? "drive" : "memory";
-  // What arrives last is computed after the drive has ended; a layer without a miss does not wait.
-  const double waiting_layers = work.experts == 0 ? 0 : 1 - std::pow(estimate.expert_hit_rate, h.experts_per_token);
-  const double last_s = waiting_layers * work.last_expert_bytes / compute_rate;
-  const double moe_s = std::max(expert_misses / rates.drive + last_s, expert_s);
+  double moe_s = 0;
+  if (work.moe_layers > 0) {
+    const auto used = static_cast<int32_t>(std::min(h.experts_per_token, h.experts));
+    const double times = static_cast<double>(work.moe_layers) * used;
+    moe_s = work.moe_layers * ExpertSeconds(used, 1 - estimate.expert_hit_rate, expert_s / times,
+                                            work.expert_read_bytes / times / drive_rate);
+  }
   estimate.tokens_per_s = 1 / std::max(estimate.drive_s, core_s + moe_s);
   return estimate;
 }

@@ -35,8 +35,8 @@ struct SpeedEstimate {
 double TypicalHitRate(int64_t slots, int64_t experts, int64_t experts_per_layer, int64_t experts_per_token);
 
 // Decoding one token at a time under `plan`. Reads of a layer's experts begin when its router has chosen them: they
-// overlap with the products of experts but the last, not with the rest of the layers. `hit_rate`: of a trace, else the
-// typical one.
+// overlap with the products of that layer's experts but the last, not with the rest of the layers. `hit_rate`: of a
+// trace, else the typical one.
 SpeedEstimate EstimateSpeed(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
                             const MachineRates& rates, std::optional<double> hit_rate = std::nullopt);
 
