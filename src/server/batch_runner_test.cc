@@ -1,6 +1,5 @@
 #include "server/batch_runner.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -13,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "io/test_folder.h"
 #include "server/answers.h"
 
@@ -122,12 +122,6 @@ struct Runner {
   }
 };
 
-// Whatever takes place does so soon, but nobody says when.
-template <typename Condition>
-void Await(const Condition& condition) {
-  while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
 std::string OutputLine(int line, int status, const std::string& body) {
   return "{\"id\":\"batch_req_1_" + std::to_string(line + 1) + "\",\"custom_id\":\"id " + std::to_string(line) +
          "\",\"response\":{\"status_code\":" + std::to_string(status) + ",\"request_id\":\"batch_req_1_" +
@@ -138,14 +132,14 @@ TEST(BatchRunner, RunsAsManyLinesAsThereArePlacesAndWritesThemInOrder) {
   FakeServer server(2);
   Runner batch(3);
   batch.Start(server);
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   EXPECT_THAT(server.Asked(), ElementsAre(Runner::Body(0), Runner::Body(1)));
   server.Answer(Runner::Body(1), {.body = "{\"b\":1}"});
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   EXPECT_EQ(batch.Batch().status, BatchStatus::kInProgress);
   server.Answer(Runner::Body(2), {.status = 400, .body = "{\"e\":2}"});
   server.Answer(Runner::Body(0), {.body = "{\"b\":0}"});
-  Await([&] { return batch.Batch().status == BatchStatus::kCompleted; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kCompleted; }));
   EXPECT_EQ(batch.Content(batch.Batch().output_file_id),
             OutputLine(0, 200, "{\"b\":0}") + OutputLine(1, 200, "{\"b\":1}"));
   EXPECT_EQ(batch.Content(batch.Batch().error_file_id), OutputLine(2, 400, "{\"e\":2}"));
@@ -158,23 +152,23 @@ TEST(BatchRunner, TakesTheYoungestBackForWhoWaitsButNotForEver) {
   Runner batch(2);
   batch.Start(server);
   for (int64_t times = 1; times <= 3; ++times) {
-    Await([&] { return server.Running() == 2; });
+    ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
     server.SetOthersWaiting(1);
-    Await([&] { return server.Running() == 1 && batch.runner->counts().lines_withdrawn == times; });
+    ASSERT_TRUE(Eventually([&] { return server.Running() == 1 && batch.runner->counts().lines_withdrawn == times; }));
     server.SetOthersWaiting(0);
   }
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   // The other one gives way now, as often.
   server.SetOthersWaiting(1);
-  Await([&] { return server.Running() == 1; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 1; }));
   EXPECT_THAT(server.Asked(),
               ElementsAre(Runner::Body(0), Runner::Body(1), Runner::Body(1), Runner::Body(1), Runner::Body(1)));
   server.Answer(Runner::Body(1), {.body = "1"});
   EXPECT_EQ(server.Running(), 0);
   server.SetOthersWaiting(0);
-  Await([&] { return server.Running() == 1; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 1; }));
   server.Answer(Runner::Body(0), {.body = "0"});
-  Await([&] { return batch.Batch().status == BatchStatus::kCompleted; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kCompleted; }));
   EXPECT_EQ(batch.Content(batch.Batch().output_file_id), OutputLine(0, 200, "0") + OutputLine(1, 200, "1"));
 }
 
@@ -183,23 +177,23 @@ TEST(BatchRunner, StartsNothingWhileOthersWait) {
   Runner batch(1);
   server.SetOthersWaiting(1);
   batch.Start(server);
-  Await([&] { return batch.Batch().status == BatchStatus::kInProgress; });
-  Await([&] { return batch.runner->counts().open == 1; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kInProgress; }));
+  ASSERT_TRUE(Eventually([&] { return batch.runner->counts().open == 1; }));
   EXPECT_TRUE(server.Asked().empty());
   server.SetOthersWaiting(0);
-  Await([&] { return server.Running() == 1; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 1; }));
 }
 
 TEST(BatchRunner, TriesAgainWhatThereWasNoRoomForAndTellsWhatWasDropped) {
   FakeServer server(2);
   Runner batch(2);
   batch.Start(server);
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   server.Answer(Runner::Body(0), OpenAiError(429, "the queue is full"));
   server.Drop(Runner::Body(1));
-  Await([&] { return server.Asked().size() == 3; });
+  ASSERT_TRUE(Eventually([&] { return server.Asked().size() == 3; }));
   server.Answer(Runner::Body(0), {.body = "0"});
-  Await([&] { return batch.Batch().status == BatchStatus::kCompleted; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kCompleted; }));
   EXPECT_EQ(batch.Content(batch.Batch().output_file_id), OutputLine(0, 200, "0"));
   EXPECT_THAT(batch.Content(batch.Batch().error_file_id), HasSubstr("\"status_code\":500"));
 }
@@ -209,19 +203,19 @@ TEST(BatchRunner, GoesOnAfterAStopWithWhatHasNoAnswer) {
   {
     FakeServer server(2);
     batch.Start(server);
-    Await([&] { return server.Running() == 2; });
+    ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
     server.Answer(Runner::Body(0), {.body = "0"});
-    Await([&] { return batch.Batch().completed == 1; });
+    ASSERT_TRUE(Eventually([&] { return batch.Batch().completed == 1; }));
     batch.runner->Stop();
     EXPECT_EQ(server.Running(), 0);
   }
   EXPECT_EQ(batch.Batch().status, BatchStatus::kInProgress);
   FakeServer server(2);
   batch.Start(server);
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   EXPECT_THAT(server.Asked(), ElementsAre(Runner::Body(1), Runner::Body(2)));
   for (const int line : {1, 2}) server.Answer(Runner::Body(line), {.body = "x"});
-  Await([&] { return batch.Batch().status == BatchStatus::kCompleted; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kCompleted; }));
   EXPECT_EQ(batch.Batch().completed, 3);
   batch.runner.reset();
 }
@@ -230,25 +224,25 @@ TEST(BatchRunner, ACancelledBatchKeepsWhatHasRun) {
   FakeServer server(2);
   Runner batch(4);
   batch.Start(server);
-  Await([&] { return server.Running() == 2; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2; }));
   server.Answer(Runner::Body(0), {.body = "0"});
-  Await([&] { return server.Running() == 2 && batch.Batch().completed == 1; });
+  ASSERT_TRUE(Eventually([&] { return server.Running() == 2 && batch.Batch().completed == 1; }));
   ASSERT_TRUE(batch.store.CancelBatch("batch_1", UnixTime()).value());
   batch.runner->Wake();
-  Await([&] { return batch.Batch().status == BatchStatus::kCancelled; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kCancelled; }));
   EXPECT_EQ(server.Running(), 0);
   EXPECT_EQ(batch.Content(batch.Batch().output_file_id), OutputLine(0, 200, "0"));
   EXPECT_THAT(batch.Content(batch.Batch().error_file_id),
               HasSubstr(R"("custom_id":"id 1","response":null,"error":{"code":"batch_cancelled")"));
   // And leaves no lines.
-  Await([&] { return batch.store.LinesToDo(batch.Batch().number, 0, 9).value().empty(); });
+  ASSERT_TRUE(Eventually([&] { return batch.store.LinesToDo(batch.Batch().number, 0, 9).value().empty(); }));
 }
 
 TEST(BatchRunner, ABatchThatIsLateExpires) {
   FakeServer server(2);
   Runner batch(2, -1);
   batch.Start(server);
-  Await([&] { return batch.Batch().status == BatchStatus::kExpired; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kExpired; }));
   EXPECT_TRUE(batch.Batch().expired_at.has_value());
 }
 
@@ -257,7 +251,7 @@ TEST(BatchRunner, AnInputThatIsGoneFailsTheBatch) {
   Runner batch(1);
   batch.store.DiscardFile("in");
   batch.Start(server);
-  Await([&] { return batch.Batch().status == BatchStatus::kFailed; });
+  ASSERT_TRUE(Eventually([&] { return batch.Batch().status == BatchStatus::kFailed; }));
   EXPECT_THAT(batch.Batch().errors, HasSubstr("file_not_readable"));
 }
 

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "weights/cache_harness.h"
 
 namespace nunspark {
@@ -52,7 +53,7 @@ TEST(HungReads, AnUnansweredReadFailsWithItsPlaceAndItsSlotIsQuarantined) {
   EXPECT_EQ(h.cache->stats().quarantined_slots, 1);
 
   h.control->Release();
-  while (h.cache->stats().quarantined_slots > 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return h.cache->stats().quarantined_slots == 0; }));
   EXPECT_TRUE(h.AllSlotsWork(1));
 }
 
@@ -62,7 +63,7 @@ TEST(HungReads, WhenAllSlotsHangTheErrorSaysSo) {
   for (int expert = 0; expert < 2; ++expert) EXPECT_FALSE(h.cache->Acquire(h.model.Expert(0, expert)).ok());
   EXPECT_THAT(h.cache->Acquire(h.model.Expert(0, 2)).status().message(), HasSubstr("2 slots are held by reads"));
   h.control->Release();
-  while (h.cache->stats().quarantined_slots > 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return h.cache->stats().quarantined_slots == 0; }));
   EXPECT_TRUE(h.AllSlotsWork(0));
 }
 
@@ -74,7 +75,7 @@ TEST(HungReads, APinnedCoreFailsAtOnceUntilTheReadReturns) {
   EXPECT_EQ(h.cache->stats().read_timeouts, 1);
   EXPECT_FALSE(h.Touch(h.Core(0)));
   h.control->Release();
-  while (h.cache->stats().quarantined_slots > 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return h.cache->stats().quarantined_slots == 0; }));
   EXPECT_FALSE(h.Touch(h.Core(1)));
   EXPECT_TRUE(h.Touch(h.Core(1)));
 }
@@ -86,7 +87,7 @@ TEST(HungReads, ARingSlotComesBack) {
   HoldOnly(h, h.control->Submitted().back());
   for (int layer = 0; layer < 6; ++layer) EXPECT_FALSE(h.Touch(h.Core(layer)));
   h.control->Release();
-  while (h.cache->stats().quarantined_slots > 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return h.cache->stats().quarantined_slots == 0; }));
   const Lease first = h.cache->Acquire(h.Core(0)).value();
   const Lease second = h.cache->Acquire(h.Core(1)).value();
   EXPECT_TRUE(h.model.IsRight(first) && h.model.IsRight(second));
@@ -107,7 +108,7 @@ TEST(HungReads, AnExpertThatWasLeasedInPartKeepsItsSlotUntilBothHaveDone) {
     if (lease_goes_first) lease.Release();
     EXPECT_EQ(h.cache->stats().quarantined_slots, 1);
     h.control->Release();
-    while (h.cache->stats().quarantined_slots > 0) std::this_thread::yield();
+    ASSERT_TRUE(Eventually([&] { return h.cache->stats().quarantined_slots == 0; }));
     lease.Release();
     EXPECT_TRUE(h.AllSlotsWork(1));
     h.AllSlotsWork(0);

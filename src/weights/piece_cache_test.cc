@@ -21,6 +21,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "io/fault_queue_testing.h"
 #include "weights/cache_harness.h"
 #include "weights/fake_model.h"
@@ -104,7 +105,7 @@ TEST(PieceCache, MoreMemoryMeansFewerReadsInACyclicScan) {
 TEST(PieceCache, PrefetchesTheNextCoreOfTheRing) {
   Harness h({.model = {.layers = 6, .experts = 0}, .pinned_cores = 0});
   const auto await_bytes = [&](int64_t bytes) {
-    while (h.cache->stats().dense.bytes_read < bytes) std::this_thread::yield();
+    EXPECT_TRUE(Eventually([&] { return h.cache->stats().dense.bytes_read >= bytes; }));
   };
   int64_t bytes = 0;
   EXPECT_FALSE(h.Touch(h.Core(0)));
@@ -337,7 +338,7 @@ TEST(PieceCache, FailedReadOfAnAnnouncedExpertFailsThePassWhenItWasAnnouncedForI
   const std::vector<PieceId> ids = h.Experts(0, {0, 1});
   h.control->SetFault(FailFirst(h, ids[0], 1));
   h.Announce(0, ids);
-  while (h.cache->stats().expert.bytes_read == 0) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return h.cache->stats().expert.bytes_read > 0; }));
   EXPECT_TRUE(h.cache->AcquireAny(std::span(&ids[1], 1), Arrived::kAll).ok());
   EXPECT_FALSE(h.cache->AcquireAny(std::span(&ids[0], 1), Arrived::kAll).ok());
   EXPECT_EQ(h.Pass(0, ids).size(), 2u) << "the next pass reads it again";

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "weights/cache_harness.h"
 
 namespace nunspark {
@@ -26,7 +27,7 @@ int64_t BytesOf(const Harness& h, const std::vector<PieceId>& ids) {
 
 // Waits until so many bytes more of experts have been read than at `before`.
 void AwaitBytes(const Harness& h, const CacheStats& before, int64_t bytes) {
-  while (h.cache->stats().expert.bytes_read - before.expert.bytes_read < bytes) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return h.cache->stats().expert.bytes_read - before.expert.bytes_read >= bytes; }));
 }
 
 TEST(Prediction, IsReadAheadAndItsUseIsAHit) {

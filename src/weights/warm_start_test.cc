@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "formats/content_hash.h"
 #include "weights/cache_harness.h"
 
@@ -105,7 +106,7 @@ void HoldExperts(const FakeModel& model, FakeQueueControl& control) {
 // Until so many reads of the warm start are in memory.
 void AwaitWarm(const Harness& h, int64_t reads) {
   const int64_t bytes = reads * h.SlotBytes(h.model.Expert(0, 0));
-  while (h.cache->stats().expert.bytes_read < bytes) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return h.cache->stats().expert.bytes_read >= bytes; }));
 }
 
 TEST(WarmStart, ReadsWhatItIsToldWhileNobodyAsksForAnything) {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <latch>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/eventually_testing.h"
 #include "base/sanitized_testing.h"
 #include "integration/support.h"
 
@@ -216,7 +216,7 @@ TEST_F(GroupCalls, CancelEndsOneRequestWhetherItRunsOrWaits) {
   results = Run([&](int32_t, int32_t) {
     if (std::exchange(cancelled, true)) return true;
     const auto known = [&] { return group_.scheduler->stats().running + group_.scheduler->stats().waiting; };
-    while (known() < 8) std::this_thread::yield();
+    EXPECT_TRUE(Eventually([&] { return known() >= 8; }));
     group_.scheduler->Cancel(4 + 8);
     return true;
   });

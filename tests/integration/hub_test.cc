@@ -8,16 +8,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/eventually_testing.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
 #include "formats/safetensors_testing.h"
@@ -207,7 +206,7 @@ TEST(Pull, KilledAtAnyByteTheFilesAreRightOrNotThere) {
     const std::string file = random() % 3 == 0 ? "tokenizer.json" : kWeights;
     const std::string content = hub.Content(file);
     hub.AddFault(file, StopAfter(content, static_cast<int64_t>(random() % (content.size() / 3)), [&] {
-                   while (victim == 0) std::this_thread::yield();
+                   EXPECT_TRUE(Eventually([&] { return victim != 0; }));
                    if (!over) ::kill(victim, SIGKILL);
                  }));
     const Puller puller(hub, home);
@@ -241,7 +240,7 @@ TEST(Pull, CtrlCStopsAndTheNextPullGoesOn) {
   const std::string part = temp.path() + "/hub/models--org--model/blobs/" + hub.Digest(kWeights) + ".incomplete";
   hub.AddFault(kWeights, StopAfter(hub.Content(kWeights), 300000, [&] {
                  std::error_code none;
-                 while (victim == 0 || fs::file_size(part, none) != 300000) std::this_thread::yield();
+                 EXPECT_TRUE(Eventually([&] { return victim != 0 && fs::file_size(part, none) == 300000; }));
                  ::kill(victim, SIGINT);
                }));
   const Puller puller(hub, temp.path());

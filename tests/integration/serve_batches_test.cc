@@ -62,14 +62,13 @@ std::string StatusOf(const Json& batch) { return MemberOf(batch, {"status"}).as_
 
 // Waits until it has ended.
 Json AwaitEnd(const Server& server, const std::string& id) {
-  while (true) {
-    Json batch = BatchOf(server, id);
+  Json batch;
+  EXPECT_TRUE(Eventually([&] {
+    batch = BatchOf(server, id);
     const std::string status = StatusOf(batch);
-    if (status != "validating" && status != "in_progress" && status != "finalizing" && status != "cancelling") {
-      return batch;
-    }
-    std::this_thread::sleep_for(20ms);
-  }
+    return status != "validating" && status != "in_progress" && status != "finalizing" && status != "cancelling";
+  })) << WriteJson(batch);
+  return batch;
 }
 
 std::string Content(const Server& server, const Json& batch, const char* which) {
@@ -338,7 +337,7 @@ TEST(ServeBatches, EndEarlyWithWhatHasRun) {
   EXPECT_EQ(StatusOf(expired), "expired");
   EXPECT_TRUE(MemberOf(expired, {"expired_at"}).is_int());
   if (!MemberOf(expired, {"in_progress_at"}).is_null()) ExpectEachLineOnce(server, expired, 2000, "batch_expired");
-  while (MemberOf(BatchOf(server, id), {"request_counts", "completed"}).as_int() < 3) std::this_thread::sleep_for(10ms);
+  ASSERT_TRUE(Eventually([&] { return MemberOf(BatchOf(server, id), {"request_counts", "completed"}).as_int() >= 3; }));
   EXPECT_EQ(StatusOf(server.Ask("POST", "/v1/batches/" + id + "/cancel").json()), "cancelling");
   const Json cancelled = AwaitEnd(server, id);
   EXPECT_EQ(StatusOf(cancelled), "cancelled");
@@ -357,9 +356,8 @@ TEST(ServeBatches, LinesGiveWayToOtherRequests) {
 #endif
   const std::string id = MemberOf(CreateBatch(server, Upload(server, Input(6, kTokens))), {"id"}).as_string();
   for (int i = 0; i < 3; ++i) {
-    while (server.Metric("batch_sequences_running") == 0 && StatusOf(BatchOf(server, id)) != "completed") {
-      std::this_thread::sleep_for(1ms);
-    }
+    ASSERT_TRUE(Eventually(
+        [&] { return server.Metric("batch_sequences_running") > 0 || StatusOf(BatchOf(server, id)) == "completed"; }));
     EXPECT_EQ(server.Ask("POST", "/v1/chat/completions", ChatBody(100 + i, 5)).status, 200);
   }
   EXPECT_GE(server.Metric("batch_lines_withdrawn_total"), 1);
@@ -388,7 +386,7 @@ TEST(ServeBatches, AFullDiskDelaysThemAndLosesNothing) {
     const std::string file = Upload(server, Input(kLines, 40));
     const std::string id = MemberOf(CreateBatch(server, file), {"id"}).as_string();
     EXPECT_NE(RunShell("dd if=/dev/zero bs=4k of=" + temp.path() + "/fill", &ignored, &ignored), 0);
-    while (server.Log().find("no space is left") == std::string::npos) std::this_thread::sleep_for(10ms);
+    ASSERT_TRUE(Eventually([&] { return server.Log().find("no space is left") != std::string::npos; }));
     EXPECT_EQ(PostForm(server, Form(std::string(100000, 'x'))).status, 507);
     EXPECT_EQ(server.Ask("POST", "/v1/chat/completions", ChatBody(1, 4)).status, 200);
     EXPECT_NE(StatusOf(BatchOf(server, id)), "completed");

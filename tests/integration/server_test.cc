@@ -644,14 +644,21 @@ TEST(Serve, AFullQueueSaysComeAgain) {
   const Server server("--parallel 1 --queue 1");
   const std::string body =
       R"({"stream": true, "ignore_eos": true, "max_tokens": 1900, "messages": [{"role": "user", "content": "x"}]})";
-  Connection first(server.port()), second(server.port());
-  ASSERT_TRUE(first.Send(RequestText("POST", "/v1/chat/completions", body)));
-  ASSERT_TRUE(first.ReadUntil("data: "));
-  ASSERT_TRUE(second.Send(RequestText("POST", "/v1/chat/completions", body)));
-  while (server.Metric("requests_waiting") == 0) std::this_thread::sleep_for(5ms);
-  const Reply refused = server.Ask("POST", "/v1/chat/completions", body);
-  EXPECT_EQ(refused.status, 429) << refused.body;
-  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+  // One runs, one waits; of the rest, at least one comes while both do.
+  std::vector<std::unique_ptr<Connection>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<Connection>(server.port()));
+    ASSERT_TRUE(clients.back()->Send(RequestText("POST", "/v1/chat/completions", body)));
+  }
+  int refused = 0;
+  for (const auto& client : clients) {
+    const Reply reply = client->ReadReply(true);
+    EXPECT_TRUE(reply.status == 200 || reply.status == 429) << reply.status;
+    refused += reply.status == 429;
+    EXPECT_EQ(reply.headers.count("retry-after"), reply.status == 429 ? 1u : 0u);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 8);
 }
 
 TEST(Serve, RequestsThatAreNoneAreRefusedAndDisturbNobody) {
@@ -699,7 +706,7 @@ TEST(Serve, RequestsThatAreNoneAreRefusedAndDisturbNobody) {
 }
 
 TEST(Serve, StopsAfterTheAnswersUnderWay) {
-  Server server("--parallel 2 --drain 20");
+  Server server("--parallel 2 --drain 300");
   Connection connection(server.port());
   ASSERT_TRUE(connection.Send(RequestText("POST", "/v1/chat/completions",
                                           R"({"stream": true, "ignore_eos": true, "max_tokens": )" +

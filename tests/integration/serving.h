@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "base/ascii.h"
+#include "base/eventually_testing.h"
 #include "base/json.h"
 #include "base/read_file.h"
 #include "integration/program.h"

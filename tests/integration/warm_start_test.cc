@@ -1,10 +1,9 @@
 // What one engine leaves for the next: which experts to read while nobody asks.
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <thread>
 
+#include "base/eventually_testing.h"
 #include "engine/model_files.h"
 #include "engine/warm_start_file.h"
 #include "integration/program.h"
@@ -43,11 +42,12 @@ class WarmStart : public testing::Test {
 
   // Until all that the warm start wants is in memory.
   static CacheStats Settled(const Runner& runner) {
-    while (true) {
-      const CacheStats stats = runner.engine->stats().cache;
-      if (stats.warm_start.issued > 0 && stats.expert.bytes_read == stats.warm_start.issued_bytes) return stats;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    CacheStats stats;
+    EXPECT_TRUE(Eventually([&] {
+      stats = runner.engine->stats().cache;
+      return stats.warm_start.issued > 0 && stats.expert.bytes_read == stats.warm_start.issued_bytes;
+    }));
+    return stats;
   }
 
   const TempFolder temp_;
@@ -69,7 +69,7 @@ TEST_F(WarmStart, TheNextEngineHasTheExpertsInMemoryBeforeItIsAsked) {
   EXPECT_FALSE(FolderExists(temp_.path() + "/cache"));
   Runner runner = Start(pack_);
   EXPECT_EQ(runner.engine->warm_start_note(), "");
-  while (runner.engine->stats().cache.warm_start.issued < used) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return runner.engine->stats().cache.warm_start.issued >= used; }));
   EXPECT_EQ(Settled(runner).warm_start.issued, used);
   const std::vector<float> found = Run(runner);
   ASSERT_EQ(found.size(), want.size());

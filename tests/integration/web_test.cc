@@ -199,7 +199,7 @@ TEST(Web, RequestsThatCannotBeAreRefusedByWhatIsWrong) {
 TEST(Web, ARowIsCancelledAndKeepsItsText) {
   const Web web;
   const std::vector<std::string> jobs = web.Batch({"A cat.", "A dog."}, kLongAnswer);
-  while (MemberOf(web.Job(jobs[0]), {"tokens_done"}).as_int() < 8) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(Eventually([&] { return MemberOf(web.Job(jobs[0]), {"tokens_done"}).as_int() >= 8; }));
   EXPECT_EQ(web.Post("/api/jobs/" + jobs[0] + "/cancel", Json::Object{}).body, R"({"ok":true})");
   const std::vector<Json> events = web.Events(jobs[0]);
   const std::string last = events.back().Find("type")->as_string();
@@ -298,7 +298,7 @@ TEST(Web, DownloadsNothingWhereThatIsForbidden) {
 TEST(Web, CtrlCKeepsWhatRunsForTheNextStart) {
   Web web;
   const std::vector<std::string> jobs = web.Batch({"A cat.", "A dog.", "Rain."}, kLongAnswer);
-  while (MemberOf(web.Job(jobs[2]), {"tokens_done"}).as_int() < 4) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(Eventually([&] { return MemberOf(web.Job(jobs[2]), {"tokens_done"}).as_int() >= 4; }));
   EXPECT_EQ(web.Stop(SIGINT), 0) << web.Log();
   web.Start();
   for (const std::string& id : jobs) EXPECT_EQ(web.Events(id).back().Find("type")->as_string(), "done");
