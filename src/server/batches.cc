@@ -285,7 +285,7 @@ class BatchesImpl : public Batches {
     const char* takes = nullptr;
     if (id.empty() && action.empty()) {
       if (read) return files ? ListFiles(request.query) : ListBatches(request.query);
-      if (method == "POST") return AddBatch(request.body);
+      if (!files && method == "POST") return AddBatch(request.body);
       takes = "GET, POST";
     } else if (action.empty()) {
       if (read) return files ? GetFile(id) : GetBatch(id);

@@ -1,5 +1,6 @@
 #include "server/http.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -47,6 +48,9 @@ constexpr int64_t kSmallBody = kReadBytes;
 // Between two looks at whether a connection that was refused for want of descriptors may be had.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+// Between two looks at whether a client has left that has sent its next request already.
+constexpr std::chrono::milliseconds kHungUpPause{100};
+
 // For what a client still sends after it was refused.
 constexpr std::chrono::seconds kLinger{2};
 
@@ -73,10 +77,10 @@ std::string WholeText(const HttpResponse& response, const std::string& cors, boo
 // To a browser that asks whether a page from elsewhere may ask.
 HttpResponse PreflightResponse() {
   HttpResponse response{.status = 204};
-  response.headers = {
-      {"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
-      {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta"},
-      {"Access-Control-Max-Age", "86400"}};
+  response.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
+                      // Clients send headers of their own making; "*" is all but this one.
+                      {"Access-Control-Allow-Headers", "Authorization, *"},
+                      {"Access-Control-Max-Age", "86400"}};
   return response;
 }
 
@@ -110,6 +114,16 @@ std::optional<std::string> DecodePath(std::string_view path) {
   }
   if (decoded.empty() || decoded[0] != '/') return std::nullopt;
   return decoded;
+}
+
+// Whether the other side has ended the connection, whatever is left to be read.
+bool HungUp(int socket) {
+#ifdef POLLRDHUP
+  pollfd state{.fd = socket, .events = POLLRDHUP, .revents = 0};
+#else
+  pollfd state{.fd = socket, .events = 0, .revents = 0};
+#endif
+  return ::poll(&state, 1, 0) > 0;
 }
 
 // An end to waiting for bytes: what reads from the stream then is cancelled. Of the connections' thread.
@@ -229,11 +243,7 @@ class ExchangeImpl : public Exchange {
 
   bool HasSomething() const {
     const std::lock_guard lock(mutex_);
-    return whole_ || head_ || !parts_.empty() || ended_;
-  }
-  bool too_slow() const {
-    const std::lock_guard lock(mutex_);
-    return unsent_bytes_ > max_unsent_bytes_;
+    return whole_ || head_ || !parts_.empty() || ended_ || unsent_bytes_ > max_unsent_bytes_;
   }
   std::string keep_alive() const {
     const std::lock_guard lock(mutex_);
@@ -524,7 +534,7 @@ class HttpServerImpl : public HttpServer {
     exchange->weak_ = exchange;
     handler_(std::move(request), std::make_shared<Handle>(exchange));
     using net::experimental::awaitable_operators::operator||;
-    const auto done = co_await (Answer(stream, *exchange, head_only, http10, keep) || UntilClosed(stream, *exchange));
+    const auto done = co_await (Answer(stream, *exchange, head_only, http10, keep) || UntilClosed(stream));
     const bool written = done.index() == 0 && std::get<0>(done);
     exchange->Close();
     co_return written;
@@ -629,8 +639,8 @@ class HttpServerImpl : public HttpServer {
     co_return true;
   }
 
-  // Returns when the client has left or reads far too slowly. Bytes of a next request are left alone.
-  net::awaitable<void> UntilClosed(beast::tcp_stream& stream, ExchangeImpl& exchange) {
+  // Returns when the client has left. Bytes of a next request are left alone.
+  net::awaitable<void> UntilClosed(beast::tcp_stream& stream) {
     net::steady_timer timer(io_);
     while (true) {
       error_code error;
@@ -640,9 +650,9 @@ class HttpServerImpl : public HttpServer {
       const ssize_t count = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
       if (count == 0 || (count < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) co_return;
       if (count < 0) continue;
-      // A next request is there already: only writing will tell of a client that leaves.
-      while (!exchange.too_slow()) {
-        timer.expires_after(std::chrono::seconds(1));
+      // A next request is there already: nothing wakes who waits for more.
+      while (!HungUp(stream.socket().native_handle())) {
+        timer.expires_after(kHungUpPause);
         co_await timer.async_wait(net::redirect_error(net::use_awaitable, error));
         if (error) co_return;
       }

@@ -154,6 +154,7 @@ TEST(ServeBatches, FilesAreKeptGivenBackAndDeleted) {
     EXPECT_EQ(PostForm(server, "").status, 400);
     EXPECT_EQ(server.Ask("POST", "/v1/files", "{}").status, 400);
     EXPECT_EQ(server.Ask("PUT", "/v1/files", "{}").status, 405);
+    EXPECT_EQ(server.Ask("POST", "/v1/files/", "{}").status, 405);
     const Reply expiring = PostForm(
         server, Form("x", "batch",
                      "--Bound\r\nContent-Disposition: form-data; name=\"expires_after[anchor]\"\r\n\r\ncreated_at\r\n"
