@@ -9,10 +9,15 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace nunspark::server {
 namespace {
 
 using text::OutputDelta;
+
+// Probabilities of an answer that is not a stream, which is in memory as a whole: about 100 MB of JSON.
+constexpr int64_t kMostProbabilities = 1 << 17;
 
 std::string_view FinishText(AnswerEnd end) {
   switch (end) {
@@ -57,7 +62,14 @@ Json ProbabilitiesJson(const ModelFiles& files, const std::vector<TokenProbabili
   return Json::Object{{"content", std::move(content)}};
 }
 
-// As completions have them: by parallel lists.
+// As clients count them: Unicode characters.
+int64_t Characters(std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = 0; at < text.size(); ++count) at += DecodeUtf8(text, at).bytes;
+  return count;
+}
+
+// As completions have them: by parallel lists. `offset`: characters before the first.
 Json CompletionLogprobs(const ModelFiles& files, const std::vector<TokenProbability>& probabilities, int64_t offset) {
   Json::Array tokens, logprobs, best, offsets;
   for (const TokenProbability& one : probabilities) {
@@ -66,12 +78,14 @@ Json CompletionLogprobs(const ModelFiles& files, const std::vector<TokenProbabil
       return text.ok() ? *text : std::string();
     };
     const std::string text = text_of(one.token.token);
-    Json::Object others;
+    Json others(Json::Object{});
     for (const TokenLogprob& other : one.best) {
-      others.emplace_back(text_of(other.token), static_cast<double>(other.logprob));
+      // Of tokens that look the same, the most probable.
+      const std::string its_text = text_of(other.token);
+      if (others.Find(its_text) == nullptr) others.Set(its_text, static_cast<double>(other.logprob));
     }
     offsets.emplace_back(offset);
-    offset += std::ssize(text);
+    offset += Characters(text);
     tokens.emplace_back(text);
     logprobs.emplace_back(static_cast<double>(one.token.logprob));
     best.emplace_back(std::move(others));
@@ -114,6 +128,8 @@ class Answers : public AnswerSink {
       return;
     }
     for (const OutputDelta& delta : deltas) c.Add(delta);
+    for (const TokenProbability& one : probabilities) kept_probabilities_ += 1 + std::ssize(one.best);
+    if (TooMany()) return;
     c.probabilities.insert(c.probabilities.end(), probabilities.begin(), probabilities.end());
   }
 
@@ -128,7 +144,12 @@ class Answers : public AnswerSink {
   void OnEnd(const Status& status, const Usage& usage) override {
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    if (!status.ok()) {
+    if (TooMany()) {
+      const Status reason = InvalidArgumentError(
+          fmt::format("an answer that is not streamed holds {} logprobs at most; ask for fewer, or for a stream",
+                      kMostProbabilities));
+      context_.exchange->Send(ErrorOf(HttpStatusOf(reason), reason.message()));
+    } else if (!status.ok()) {
       if (begun_) {
         Stream("event: error\n" + EventText(ErrorJson(status)));
         context_.exchange->End();
@@ -143,7 +164,7 @@ class Answers : public AnswerSink {
     }
   }
 
-  bool closed() const override { return context_.exchange->closed(); }
+  bool closed() const override { return context_.exchange->closed() || TooMany(); }
 
  protected:
   struct Call {
@@ -157,7 +178,7 @@ class Answers : public AnswerSink {
     std::string stop;
     // Of a stream.
     bool begun = false;
-    int64_t sent_bytes = 0;
+    int64_t sent_characters = 0;
 
     void Add(const OutputDelta& delta) {
       switch (delta.kind) {
@@ -189,9 +210,12 @@ class Answers : public AnswerSink {
     context_.exchange->Write(events);
   }
 
+  bool TooMany() const { return kept_probabilities_ > kMostProbabilities; }
+
   const AnswerContext context_;
   const bool stream_, include_usage_, probabilities_;
   std::vector<Choice> choices_;
+  int64_t kept_probabilities_ = 0;  // of what is not a stream; of the scheduler's thread
   std::mutex mutex_;
   bool begun_ = false, ended_ = false;
 };
@@ -318,7 +342,7 @@ class CompletionAnswers : public OpenAiAnswers {
  public:
   CompletionAnswers(AnswerContext context, const TextRequest& request)
       : OpenAiAnswers(std::move(context), request, "cmpl-" + NewId(32), "text_completion"),
-        echo_(request.echo ? request.prompt : std::string()) {}
+        echo_(request.echo ? PromptText(context_.files, request) : std::string()) {}
 
  protected:
   std::string EventObject() const override { return "text_completion"; }
@@ -329,8 +353,9 @@ class CompletionAnswers : public OpenAiAnswers {
     for (const OutputDelta& delta : deltas) text += delta.text;
     Json json(
         Json::Object{{"index", int64_t{choice}}, {"text", c.begun ? text : echo_ + text}, {"finish_reason", Json()}});
-    json.Set("logprobs", probabilities_ ? CompletionLogprobs(context_.files, probabilities, c.sent_bytes) : Json());
-    c.sent_bytes += std::ssize(text);
+    json.Set("logprobs",
+             probabilities_ ? CompletionLogprobs(context_.files, probabilities, c.sent_characters) : Json());
+    c.sent_characters += Characters(text);
     return EventText(Envelope(EventObject(), {std::move(json)}));
   }
   std::string EndEvents(int32_t choice, const Choice& c, AnswerEnd end) override {
@@ -349,6 +374,13 @@ class CompletionAnswers : public OpenAiAnswers {
   }
 
  private:
+  static std::string PromptText(const ModelFiles& files, const TextRequest& request) {
+    if (request.prompt_ids.empty()) return request.prompt;
+    // Ids that are none are refused when it is submitted.
+    const Result<std::string> text = files.Decode(request.prompt_ids, false);
+    return text.ok() ? *text : std::string();
+  }
+
   const std::string echo_;
 };
 
@@ -371,9 +403,14 @@ class MessagesAnswers : public Answers {
                         {"model", context_.model},
                         {"stop_reason", std::move(stop_reason)},
                         {"stop_sequence", Json()},
-                        {"usage", Json::Object{{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-                                               {"cache_read_input_tokens", usage.cached_tokens},
-                                               {"output_tokens", usage.completion_tokens}}}};
+                        {"usage", UsageJson(usage)}};
+  }
+
+  static Json UsageJson(const Usage& usage) {
+    return Json::Object{{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                        {"cache_creation_input_tokens", int64_t{0}},
+                        {"cache_read_input_tokens", usage.cached_tokens},
+                        {"output_tokens", usage.completion_tokens}};
   }
 
   static std::string_view Reason(AnswerEnd end) {
@@ -439,7 +476,7 @@ class MessagesAnswers : public Answers {
     const Choice& choice = choices_.front();
     return Named("message_delta", Json::Object{{"delta", Json::Object{{"stop_reason", Reason(choice.end)},
                                                                       {"stop_sequence", StopOf(choice)}}},
-                                               {"usage", Json::Object{{"output_tokens", usage.completion_tokens}}}}) +
+                                               {"usage", UsageJson(usage)}}) +
            Named("message_stop", Json::Object{});
   }
   Json Whole(const Usage& usage) override {

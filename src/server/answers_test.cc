@@ -143,6 +143,67 @@ TEST_F(AnswersTest, AMessageWithCallsIsAListOfBlocks) {
   }
   EXPECT_EQ(blocks, (std::vector<std::string>{"thinking", "text", "tool_use", "tool_use"}));
   EXPECT_EQ(inputs, R"({"city":"Bern"}{})");
+  // What was found of the prompt is known at the end.
+  const std::vector<Json> events = Events();
+  EXPECT_EQ(events.front().Find("message")->Find("usage")->Find("input_tokens")->as_int(), 70);
+  EXPECT_EQ(*events[events.size() - 2].Find("usage"), *json.Find("usage"));
+}
+
+TEST_F(AnswersTest, TokensOfCompletionsStandAtCharacters) {
+  const std::unique_ptr<ModelFiles> demo =
+      ModelFiles::Open(std::string(NUNSPARK_SOURCE_DIR) + "/models/demo-moe-4bit").value();
+  // Two tokens that are a character together, each by itself none.
+  const std::vector<int32_t> ids = demo->Encode("é").value();
+  ASSERT_EQ(ids.size(), 2u);
+  TextRequest request;
+  request.prompt_ids = demo->Encode("Once").value();
+  request.echo = true;
+  request.text.generate.logprobs = 2;
+  const std::vector<TokenLogprob> best = {{.token = ids[0], .logprob = -1}, {.token = ids[1], .logprob = -2}};
+  const std::vector<TokenProbability> probabilities = {{.token = {.token = ids[0], .logprob = -1}, .best = best},
+                                                       {.token = {.token = ids[1], .logprob = -1}, .best = best}};
+  const auto play = [&] {
+    const std::unique_ptr<AnswerSink> sink =
+        CompletionAnswer({.exchange = exchange_, .model = "m", .files = *demo}, request);
+    sink->OnDeltas(0, {{.kind = Kind::kContent, .text = "é", .id = {}}}, probabilities);
+    sink->OnDeltas(0, {{.kind = Kind::kContent, .text = "é", .id = {}}}, probabilities);
+    sink->OnAnswerEnd(0, AnswerEnd::kStop, "");
+    sink->OnEnd(Status(), {});
+  };
+  play();
+  const Json json = ParseJson(exchange_->whole.body, "body").value();
+  const Json& choice = json.Find("choices")->as_array()[0];
+  EXPECT_EQ(choice.Find("text")->as_string(), "Onceéé");
+  const Json& logprobs = *choice.Find("logprobs");
+  EXPECT_EQ(WriteJson(*logprobs.Find("text_offset")), "[0,1,2,3]");
+  // Of two that look the same the first counts: no member stands twice.
+  EXPECT_EQ(logprobs.Find("top_logprobs")->as_array()[0].as_object().size(), 1u);
+  EXPECT_EQ(logprobs.Find("top_logprobs")->as_array()[0].as_object()[0].second.as_double(), -1);
+  request.stream = true;
+  play();
+  EXPECT_EQ(WriteJson(*Events()[1].Find("choices")->as_array()[0].Find("logprobs")->Find("text_offset")), "[1,2]");
+}
+
+TEST_F(AnswersTest, ProbabilitiesAreBoundedButInStreams) {
+  TextRequest request;
+  request.text.generate.logprobs = 20;
+  const std::vector<TokenProbability> probabilities(1000, {.token = {}, .best = std::vector<TokenLogprob>(20)});
+  const auto play = [&] {
+    const std::unique_ptr<AnswerSink> sink = ChatAnswer(Context(), request);
+    int parts = 0;
+    while (parts < 20 && !sink->closed()) {
+      sink->OnDeltas(0, {{.kind = Kind::kContent, .text = "x", .id = {}}}, probabilities);
+      ++parts;
+    }
+    // As the scheduler ends what is closed.
+    sink->OnEnd(parts < 20 ? CancelledError("cancelled") : Status(), {});
+    return parts;
+  };
+  EXPECT_EQ(play(), 7);
+  EXPECT_EQ(exchange_->whole.status, 400);
+  EXPECT_NE(exchange_->whole.body.find("logprobs"), std::string::npos) << exchange_->whole.body;
+  request.stream = true;
+  EXPECT_EQ(play(), 20);
 }
 
 TEST_F(AnswersTest, ErrorsHaveEachApisForm) {

@@ -134,10 +134,15 @@ Status TakeChoices(const Json& value, TextRequest& request) {
   return Status();
 }
 
-// Of chats: whether, and beside it top_logprobs says how many.
+// Of chats: logprobs says whether, top_logprobs how many; whichever comes first.
+void CombineLogprobs(TextRequest& request) {
+  const bool wanted = request.logprobs.value_or(request.top_logprobs > 0);
+  request.text.generate.logprobs = wanted ? request.top_logprobs : -1;
+}
+
 Status TakeLogprobs(const Json& value, TextRequest& request) {
-  ASSIGN_OR_RETURN(const bool wanted, BoolOf("logprobs", value));
-  request.text.generate.logprobs = wanted ? std::max(request.text.generate.logprobs, 0) : -1;
+  ASSIGN_OR_RETURN(request.logprobs, BoolOf("logprobs", value));
+  CombineLogprobs(request);
   return Status();
 }
 
@@ -145,7 +150,8 @@ Status TakeTopLogprobs(const Json& value, TextRequest& request) {
   if (!value.is_int() || value.as_int() < 0 || value.as_int() > 20) {
     return InvalidArgumentError("\"top_logprobs\" must be an integer from 0 to 20");
   }
-  request.text.generate.logprobs = static_cast<int32_t>(value.as_int());
+  request.top_logprobs = static_cast<int32_t>(value.as_int());
+  CombineLogprobs(request);
   return Status();
 }
 
@@ -193,7 +199,7 @@ Status TakeToolChoice(const Json& value, TextRequest& request) {
 
 Status TakeTemplateKwargs(const Json& value, TextRequest& request) {
   if (!value.is_object()) return WrongField("chat_template_kwargs", "an object", value);
-  request.template_kwargs = value;
+  for (const auto& [name, variable] : value.as_object()) request.template_kwargs.Set(name, variable);
   return Status();
 }
 
@@ -201,7 +207,6 @@ Status TakeReasoningEffort(const Json& value, TextRequest& request) {
   if (!value.is_string()) return WrongField("reasoning_effort", "a string", value);
   request.reasoning_effort = value.as_string();
   request.thinking = value.as_string() != "none";
-  if (request.template_kwargs.is_null()) request.template_kwargs = Json(Json::Object{});
   if (request.template_kwargs.Find("reasoning_effort") == nullptr && *request.thinking) {
     request.template_kwargs.Set("reasoning_effort", value);
   }
@@ -239,9 +244,8 @@ Status TakeReasoning(const Json& value, TextRequest& request) {
 Status TakeResponseFormat(const Json& value, TextRequest& request) {
   const Json* const type = value.Find("type");
   if (type == nullptr || !type->is_string()) return WrongField("response_format", "an object with a \"type\"", value);
-  if (type->as_string() == "text") {
-    request.response = ResponseKind::kText;
-  } else if (type->as_string() == "json_object") {
+  if (type->as_string() == "text") return Status();
+  if (type->as_string() == "json_object") {
     request.response = ResponseKind::kJsonObject;
   } else if (type->as_string() == "json_schema") {
     const Json* const form = value.Find("json_schema");
@@ -314,7 +318,8 @@ constexpr Field kChat[] = {
     {"stream", FieldUse::kHonoured, "", TakeStream},
     {"stream_options", FieldUse::kHonoured, "include_usage", TakeStreamOptions},
     {"logprobs", FieldUse::kHonoured, "", TakeLogprobs},
-    {"top_logprobs", FieldUse::kHonoured, "0 to 20", TakeTopLogprobs},
+    {"top_logprobs", FieldUse::kHonoured, "0 to 20; an answer that is not streamed holds 131072 logprobs",
+     TakeTopLogprobs},
     {"tools", FieldUse::kHonoured, "functions", TakeTools},
     {"tool_choice", FieldUse::kHonoured, "none, auto, required, or one function", TakeToolChoice},
     {"response_format", FieldUse::kHonoured, "text, json_object, json_schema", TakeResponseFormat},
@@ -353,7 +358,7 @@ constexpr Field kCompletion[] = {
     {"stream", FieldUse::kHonoured, "", TakeStream},
     {"stream_options", FieldUse::kHonoured, "include_usage", TakeStreamOptions},
     {"logprobs", FieldUse::kHonoured, "how many of the most probable tokens, 0 to 100", nullptr},
-    {"echo", FieldUse::kHonoured, "the prompt before the text", TakeEcho},
+    {"echo", FieldUse::kHonoured, "the prompt before the text; not with logprobs", TakeEcho},
     {"response_format", FieldUse::kHonoured, "text, json_object, json_schema", TakeResponseFormat},
     {"grammar", FieldUse::kHonoured, "GBNF", TakeGrammar},
     {"user", FieldUse::kIgnored, "", nullptr},

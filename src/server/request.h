@@ -35,6 +35,9 @@ struct TextRequest {
   std::optional<int64_t> reasoning_budget;  // tokens of reasoning at most; negative: as many as there may be
   ResponseKind response = ResponseKind::kText;
   std::string response_form;  // the schema's or the grammar's text
+  // As a chat's client wrote them; what comes of both stands in `text`.
+  std::optional<bool> logprobs;
+  int32_t top_logprobs = 0;
 
   TextOptions text;
   int32_t choices = 1;

@@ -69,6 +69,32 @@ TEST(Request, SamplingAndToolsAreTaken) {
   EXPECT_EQ(request.response_form, R"({"type":"object"})");
 }
 
+TEST(Request, FieldsThatGoTogetherMayComeInAnyOrder) {
+  const auto both = [](const std::string& a, const std::string& b, const auto& expect) {
+    for (const std::string& body : {"{" + a + ", " + b + "}", "{" + b + ", " + a + "}"}) {
+      SCOPED_TRACE(body);
+      expect(Parse(body).value());
+    }
+  };
+  both(R"("logprobs": true)", R"("top_logprobs": 4)",
+       [](const TextRequest& request) { EXPECT_EQ(request.text.generate.logprobs, 4); });
+  both(R"("logprobs": false)", R"("top_logprobs": 4)",
+       [](const TextRequest& request) { EXPECT_EQ(request.text.generate.logprobs, -1); });
+  EXPECT_EQ(Parse(R"({"top_logprobs": 4})")->text.generate.logprobs, 4);
+  EXPECT_EQ(Parse(R"({"top_logprobs": 0})")->text.generate.logprobs, -1);
+  EXPECT_EQ(Parse(R"({"logprobs": true})")->text.generate.logprobs, 0);
+  both(R"("reasoning_effort": "high")", R"("chat_template_kwargs": {"a": 1})", [](const TextRequest& request) {
+    EXPECT_EQ(request.template_kwargs.as_object().size(), 2u);
+    EXPECT_EQ(request.template_kwargs.Find("reasoning_effort")->as_string(), "high");
+  });
+  both(R"("reasoning_effort": "high")", R"("chat_template_kwargs": {"reasoning_effort": "low"})",
+       [](const TextRequest& request) {
+         EXPECT_EQ(request.template_kwargs.Find("reasoning_effort")->as_string(), "low");
+       });
+  both(R"("grammar": "root ::= \"a\"")", R"("response_format": {"type": "text"})",
+       [](const TextRequest& request) { EXPECT_EQ(request.response, ResponseKind::kGrammar); });
+}
+
 TEST(Request, ABudgetOfReasoningHasTheNamesThatServersHaveForIt) {
   for (const char* name : {"reasoning_budget", "thinking_token_budget", "thinking_budget_tokens", "thinking_budget"}) {
     const auto body = [&](const char* value) { return "{\"" + std::string(name) + "\": " + value + "}"; };

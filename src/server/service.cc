@@ -378,6 +378,9 @@ void Service::Generate(const HttpRequest& request, const std::shared_ptr<Exchang
   if (api == Api::kCompletion && parsed->prompt.empty() && parsed->prompt_ids.empty()) {
     return fail(InvalidArgumentError("\"prompt\" is missing or empty"));
   }
+  if (parsed->echo && parsed->text.generate.logprobs >= 0) {
+    return fail(UnsupportedError("\"echo\" with \"logprobs\" is not supported: there are none of the prompt's tokens"));
+  }
   Result<Prepared> prepared = Prepare(*parsed);
   if (!prepared.ok()) return fail(prepared.status());
 

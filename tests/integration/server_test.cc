@@ -180,6 +180,17 @@ TEST(Serve, CompletionsTakeTextAndIds) {
           .json();
   EXPECT_EQ(MemberOf(MemberOf(ids, {"choices"}).as_array()[0], {"logprobs", "tokens"}).as_array().size(), 5u);
   EXPECT_EQ(server.Post("/v1/completions", Json::Object{{"max_tokens", int64_t{5}}}).status, 400);
+  Json echoed(Json::Object{{"prompt", Json::Array{int64_t{100}, int64_t{200}}}, {"max_tokens", 1}, {"echo", true}});
+  const Json reply = server.Post("/v1/completions", echoed).json();
+  const std::string echo = MemberOf(reply, {"choices"}).as_array()[0].Find("text")->as_string();
+  echoed.Set("echo", false);
+  const Json plain = server.Post("/v1/completions", echoed).json();
+  const std::string text_alone = MemberOf(plain, {"choices"}).as_array()[0].Find("text")->as_string();
+  EXPECT_TRUE(echo.ends_with(text_alone) && echo.size() > text_alone.size()) << echo;
+  // Of the prompt's tokens there are no probabilities, and whoever asks for both wants those.
+  echoed.Set("echo", true);
+  echoed.Set("logprobs", 1);
+  EXPECT_EQ(server.Post("/v1/completions", echoed).status, 400);
 }
 
 TEST(Serve, MessagesHaveAnthropicsShapes) {
