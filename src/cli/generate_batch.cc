@@ -1,6 +1,7 @@
 #include "cli/generate_batch.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -162,11 +163,14 @@ class Results {
     // A line is judged when it is known whether another follows.
     std::optional<std::string> last;
     RETURN_IF_ERROR(ReadLines(reader.fd(), path, [&](std::string_view text, bool) {
-      const Status status = last ? results->Learn(*last, path, false) : Status();
+      const Status status = last ? results->Learn(*last, path, false).status() : Status();
       last = std::string(text);
       return status;
     }));
-    if (last) RETURN_IF_ERROR(results->Learn(*last, path, true));
+    bool last_counts = false;
+    if (last) {
+      ASSIGN_OR_RETURN(last_counts, results->Learn(*last, path, true));
+    }
     // The end of the last whole line.
     std::vector<uint8_t> part(1 << 16);
     results->end_ = size;
@@ -178,6 +182,11 @@ class Results {
       while (at > 0 && part[at - 1] != '\n') --at;
       results->end_ = begin + static_cast<int64_t>(at);
       if (at > 0) break;
+    }
+    if (last_counts && results->end_ < size) {
+      // All that is missing of it is its line end.
+      RETURN_IF_ERROR(results->file_.WriteAt(size, std::array<uint8_t, 1>{'\n'}));
+      results->end_ = size + 1;
     }
     RETURN_IF_ERROR(results->file_.Truncate(results->end_));
     return results;
@@ -212,11 +221,11 @@ class Results {
   }
 
  private:
-  // The last line may have been cut off; it is not counted then.
-  Status Learn(std::string_view text, const std::string& path, bool last) {
+  // Whether it counts: the last line does not when it was cut off.
+  Result<bool> Learn(std::string_view text, const std::string& path, bool last) {
     const Result<Json> json = ParseJson(text, path);
     if (!json.ok() && last && text.substr(0, kResultStart.size()) == kResultStart.substr(0, text.size())) {
-      return Status();
+      return false;
     }
     const Json* const index = json.ok() ? json->Find("index") : nullptr;
     const Json* const hash = json.ok() ? json->Find("line") : nullptr;
@@ -224,7 +233,7 @@ class Results {
       return InvalidArgumentError(fmt::format("{} is there and holds no results of a batch; give another --out", path));
     }
     done_.emplace(index->as_int(), hash->as_string());
-    return Status();
+    return true;
   }
 
   File file_;

@@ -168,6 +168,18 @@ TEST_F(Batches, GoOnAfterAKillAndRunNothingTwice) {
   EXPECT_EQ(last.code, 0) << last.err;
   EXPECT_NE(last.err.find(" before)"), std::string::npos) << last.err;
   EXPECT_EQ(ReadResults(), whole);
+
+  // As if it had stopped right before the end of a line; then of all but two.
+  std::string text = ReadWholeFile(Path("out.jsonl")).value();
+  text.pop_back();
+  for (const bool all : {true, false}) {
+    if (!all) text.resize(text.rfind('\n', text.rfind('\n') - 1));
+    std::ofstream(Path("out.jsonl")) << text;
+    const Ran again = Nunspark(Command("--parallel 3"));
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_NE(again.err.find(all ? "(30 before)" : "(28 before)"), std::string::npos) << again.err;
+    EXPECT_EQ(ReadResults(), whole);
+  }
 }
 
 TEST_F(Batches, ShareNoFileOfResultsWithAnotherRun) {
