@@ -60,7 +60,9 @@ async function send() {
   const text = $('chat-text').value.trim();
   if (text === '' || $('chat-model').value === '') return;
   $('chat-text').value = '';
-  messages.push({role: 'user', content: text});
+  // A new chat may begin before this answer has ended.
+  const conversation = messages;
+  conversation.push({role: 'user', content: text});
   show('user', text);
   const answer = show('assistant', '');
   running = new AbortController();
@@ -71,7 +73,7 @@ async function send() {
     const response = await request('v1/chat/completions', {
       method: 'POST', signal: running.signal, headers: {'Content-Type': 'application/json'},
       body: JSON.stringify({
-        model: $('chat-model').value, messages, stream: true, stream_options: {include_usage: true},
+        model: $('chat-model').value, messages: conversation, stream: true, stream_options: {include_usage: true},
         max_tokens: Number($('chat-tokens').value) || 512,
         temperature: Number($('chat-temperature').value) || 0})});
     for await (const data of eventsOf(response)) {
@@ -98,16 +100,18 @@ async function send() {
     setText($('chat-status'), `${tokens} tokens${rate}${finish === 'length' ? '; the longest answer allowed was reached' : ''}`);
   } catch (error) {
     const stopped = error.name === 'AbortError';
-    setText($('chat-status'), stopped ? 'Stopped.' : error instanceof TypeError ? explain(error) : error.message);
+    if (conversation === messages) {
+      setText($('chat-status'), stopped ? 'Stopped.' : error instanceof TypeError ? explain(error) : error.message);
+    }
     if (!stopped) answer.element.classList.add('failed');
   } finally {
     running = null;
     setText($('chat-send'), 'Send');
     if (content !== '') {
-      messages.push({role: 'assistant', content});
+      conversation.push({role: 'assistant', content});
     } else {
       // As if it had not been asked.
-      messages.pop();
+      conversation.pop();
       answer.element.remove();
     }
   }

@@ -86,14 +86,13 @@ async function watch() {
   if (watching) return;
   watching = true;
   for (;;) {
-    let state;
     try {
-      state = await get('api/task');
+      const state = await get('api/task');
+      showTask(state);
+      if (state.state !== 'running') break;
     } catch {
-      break;
+      // The figures say that the server is gone; what it does when it is back is shown then.
     }
-    showTask(state);
-    if (state.state !== 'running') break;
     await new Promise((resolve) => setTimeout(resolve, kLookEvery));
   }
   watching = false;

@@ -180,7 +180,7 @@ void EnginePool::CloseEngine() {
   std::unique_lock lock(mutex_);
   if (open_ == nullptr) return;
   closing_ = true;
-  changed_.wait(lock, [this] { return chats_ == 0; });
+  changed_.wait(lock, [this] { return chats_ == 0 || stopping_; });
   std::unique_ptr<Open> open = std::move(open_);
   lock.unlock();
   open.reset();
@@ -203,18 +203,29 @@ Status EnginePool::Reopen(const EngineSettings& settings, const EngineRoom& room
   options.drafter.tokens = settings.draft_tokens;
   options.drafter.accept_top_k = settings.accept_top_k;
   CloseEngine();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return CancelledError("the server is stopping");
+  }
   const int64_t most = model_->max_context() > 0 ? model_->max_context() : kUsualContext;
   EngineRoom usual{.context = std::max(room.context, std::min(most, kUsualContext))};
   usual.kv_tokens = std::max(room.kv_tokens, 2 * usual.context);
   Result<std::unique_ptr<Open>> open = Open::Start(model_, settings, usual, options);
   // With less room the rows of a group come one after the other.
   if (open.status().code() == StatusCode::kResourceExhausted) {
-    open = Open::Start(model_, settings, {.context = room.context, .kv_tokens = room.context}, options);
+    const int64_t least = room.context > 0 ? room.context : usual.context;
+    open = Open::Start(model_, settings, {.context = least, .kv_tokens = least}, options);
   }
   RETURN_IF_ERROR(open.status());
   const std::lock_guard lock(mutex_);
   open_ = std::move(*open);
   return Status();
+}
+
+void EnginePool::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  changed_.notify_all();
 }
 
 int64_t EnginePool::ram_bytes() const { return ReadMachineMemory().total_bytes; }

@@ -41,6 +41,7 @@ class EnginePool : public EngineSource {
   int64_t ram_bytes() const override;
   Result<int64_t> BudgetBytes(const std::string& budget) const override;
   void BetweenGroups() override;
+  void Stop() override;
 
   // Answers a request of the OpenAI or Anthropic API with the model that it names (a path): at once where its engine is
   // open, else between two groups of jobs, which `wake` is called for. Thread-safe.
@@ -75,6 +76,7 @@ class EnginePool : public EngineSource {
   std::unique_ptr<Open> open_;  // replaced by the queue's thread alone
   int64_t chats_ = 0;           // under way in it
   bool closing_ = false;        // no new ones
+  bool stopping_ = false;       // those that are under way are not waited for
   std::deque<Waiting> waiting_;
 };
 

@@ -98,6 +98,7 @@ JobQueue::~JobQueue() {
     stopping_ = true;
   }
   changed_.notify_all();
+  source_.Stop();
   if (thread_.joinable()) thread_.join();
   // Whoever listens hears nothing more.
   for (auto& [sequence, entry] : entries_) {
@@ -458,8 +459,11 @@ std::vector<std::shared_ptr<JobQueue::Row>> JobQueue::Decode(const std::vector<s
   }
   const Result<Scheduler*> scheduler = source_.OpenEngine(rows.front()->request->Settings(), room);
   if (!scheduler.ok()) {
+    const bool stop = Stopping();
     for (const std::shared_ptr<Row>& row : rows) {
       const bool cancelled = row->cancelled.load(std::memory_order_relaxed);
+      // Stays "running" for the next process.
+      if (stop && !cancelled) continue;
       End(row->id, cancelled ? JobStatus::kCancelled : JobStatus::kError,
           cancelled ? "" : scheduler.status().message());
     }

@@ -47,7 +47,8 @@ struct EngineRoom {
   int64_t kv_tokens = 0;  // of all
 };
 
-// Where jobs get their engine. Called by the queue's thread alone; what it gives is good until the next call.
+// Where jobs get their engine. Called by the queue's thread alone, but for Stop; what it gives is good until the next
+// call.
 class EngineSource {
  public:
   virtual ~EngineSource() = default;
@@ -60,6 +61,8 @@ class EngineSource {
   virtual Result<int64_t> BudgetBytes(const std::string& budget) const = 0;
   // Between groups: whoever else wants an engine.
   virtual void BetweenGroups() {}
+  // The queue ends: whoever holds the engine is not waited for any more. By any thread.
+  virtual void Stop() {}
 };
 
 class JobQueue {

@@ -1,6 +1,5 @@
 #include "server/job_queue.h"
 
-#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <set>
@@ -8,12 +7,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/eventually_testing.h"
 #include "io/test_folder.h"
 
 namespace nunspark::server {
 namespace {
-
-using namespace std::chrono_literals;
 
 constexpr int32_t kEnd = 0;
 
@@ -190,7 +188,14 @@ class FakeSource : public EngineSource {
     opened.push_back(settings);
     rooms.push_back(room);
     if (settings.budget == "1b") return ResourceExhaustedError("--budget 1 B is below the floor");
-    return &engine;
+    if (!is_held) return &engine;
+    waits = true;
+    stopped.wait(false);
+    return CancelledError("stopped");
+  }
+  void Stop() override {
+    stopped = true;
+    stopped.notify_all();
   }
   int64_t ram_bytes() const override { return int64_t{8} << 30; }
   Result<int64_t> BudgetBytes(const std::string&) const override { return int64_t{6} << 30; }
@@ -198,6 +203,7 @@ class FakeSource : public EngineSource {
   FakeModel model;
   FakeEngine engine;
   std::atomic<int> models_opened{0};
+  std::atomic<bool> is_held{false}, waits{false}, stopped{false};  // of an engine that somebody else has
   std::vector<EngineSettings> opened;
   std::vector<EngineRoom> rooms;
 };
@@ -295,10 +301,7 @@ class JobQueueTest : public testing::Test {
     ADD_FAILURE() << "no job " << id;
     return {};
   }
-  void Until(const std::function<bool()>& condition) const {
-    for (int i = 0; i < 30'000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
-    ASSERT_TRUE(condition());
-  }
+  void Until(const std::function<bool()>& condition) const { ASSERT_TRUE(Eventually(condition)); }
   void UntilAllEnd() const {
     Until([&] {
       for (const Job& job : queue_->Jobs()) {
@@ -525,6 +528,20 @@ TEST_F(JobQueueTest, TheNextProcessGoesOnWithWhatTheLastOneHad) {
   queue_.reset();
   Open();
   EXPECT_TRUE(queue_->Jobs().empty());
+}
+
+TEST_F(JobQueueTest, AnEngineThatSomebodyElseHasHoldsItsEndNotUp) {
+  source_.is_held = true;
+  const std::string id = Submit({"a"})[0].id;
+  queue_->Start();
+  Until([&] { return source_.waits.load(); });
+  queue_.reset();
+  Open();
+  EXPECT_EQ(Find(id).status, JobStatus::kQueued);
+  source_.is_held = false;
+  queue_->Start();
+  UntilAllEnd();
+  EXPECT_EQ(Content(folder_.Path("out/f0.txt.out.txt")), AnswerTo("a"));
 }
 
 TEST_F(JobQueueTest, OnlyFilesThatWereUploadedAreTaken) {

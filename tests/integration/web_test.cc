@@ -306,6 +306,27 @@ TEST(Web, CtrlCKeepsWhatRunsForTheNextStart) {
   EXPECT_FALSE(fs::exists(web.Path("out/f2.txt.1.out.txt")));
 }
 
+TEST(Web, CtrlCEndsAChatThatAJobWaitsFor) {
+  Web web;
+  Json chat = Chat("Tell me a story about a cat.", 1900);
+  chat.Set("model", PackedRoot() + "/demo");
+  chat.Set("stream", true);
+  chat.Set("ignore_eos", true);
+  Connection connection(web.port());
+  ASSERT_TRUE(connection.Send(RequestText("POST", "/v1/chat/completions", WriteJson(chat))));
+  ASSERT_TRUE(connection.ReadUntil("data: "));
+  // It needs another engine.
+  Json body = web.Body({web.Upload("a.txt", "A dog.")}, 3);
+  body.Set("advanced", Json::Object{{"kv_bits", 8}});
+  const Json jobs = MemberOf(web.Post("/api/batch", body).json(), {"jobs"});
+  const std::string job = jobs.as_array()[0].Find("id")->as_string();
+  ASSERT_TRUE(Eventually([&] { return web.StatusOf(job) == "running"; }));
+  EXPECT_EQ(web.Stop(SIGINT), 0) << web.Log();
+  EXPECT_EQ(connection.ReadReply().body.find("[DONE]"), std::string::npos);
+  web.Start();
+  EXPECT_EQ(web.Events(job).back().Find("type")->as_string(), "done");
+}
+
 // The sign of life of each start is a request, so that kills fall into loading, decoding and ending alike.
 TEST(Web, SlowKilledAtFiftyRandomMomentsItLosesNoJobAndCutsNoOutput) {
   Web web;
