@@ -48,6 +48,10 @@ IoBackend BackendOf(IoChoice choice) {
   return IoBackend::kAuto;
 }
 
+std::chrono::milliseconds ReadTimeoutOf(const EngineOptions& options) {
+  return std::chrono::milliseconds(static_cast<int64_t>(options.read_timeout_s * 1e3));
+}
+
 PieceCacheOptions CacheOptionsOf(const EngineOptions& options) {
   return {.prefetch = options.prefetch,
           .warm_window = options.warm_window,
@@ -57,7 +61,7 @@ PieceCacheOptions CacheOptionsOf(const EngineOptions& options) {
           .expert_prefetch = options.expert_prefetch,
           .lock_memory = options.lock_memory,
           .give_back = options.give_back,
-          .read_timeout = std::chrono::milliseconds(static_cast<int64_t>(options.read_timeout_s * 1e3))};
+          .read_timeout = ReadTimeoutOf(options)};
 }
 
 // VmHWM of /proc/self/status.
@@ -272,7 +276,8 @@ Status EngineImpl::Start() {
   KvSpillOptions spill{.folder = options_.kv_spill_dir,
                        .prefetch = options_.prefetch,
                        .order = Model::KvOrder(files_.layout().hparams),
-                       .io = io};
+                       .io = io,
+                       .read_timeout = ReadTimeoutOf(options_)};
   if (options_.kv_budget_bytes.has_value()) spill.budget_bytes = *options_.kv_budget_bytes;
   ASSIGN_OR_RETURN(target_, StartModel(files_.layout(), plan_, std::move(queue), std::move(cache), std::move(spill)));
   if (options_.reuse_prefixes) StartPrefixes();

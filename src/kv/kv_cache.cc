@@ -144,10 +144,13 @@ int32_t KvPool::Take(size_t layer) {
   while (free_[layer].empty()) {
     if (reclaimer_ == nullptr || !reclaimer_->ReleaseSome(layer)) return kNoKvBlock;
   }
-  const int32_t block = free_[layer].back();
-  free_[layer].pop_back();
+  std::vector<int32_t>& free = free_[layer];
+  size_t at = free.size();
+  while (at > 0 && spill_ != nullptr && !spill_->Taken(layer, free[at - 1])) --at;
+  if (at == 0) return kNoKvBlock;
+  const int32_t block = free[at - 1];
+  free.erase(free.begin() + static_cast<ptrdiff_t>(at - 1));
   holders_[At(layer, block)] = 1;
-  if (spill_ != nullptr) spill_->Taken(layer, block);
   used_bytes_ += block_bytes_[layer];
   used_peak_bytes_ = std::max(used_peak_bytes_, used_bytes_);
   return block;

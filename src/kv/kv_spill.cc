@@ -4,15 +4,25 @@
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/spin.h"
 
 namespace nunspark {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at a read that takes longer than spinning is worth.
+constexpr std::chrono::microseconds kLookAgain{100};
+
+// Of one read: what a slow drive brings in far less than the time in which it has to answer.
+constexpr int64_t kReadBytes = 16 << 20;
 
 constexpr size_t kNoLayer = std::numeric_limits<size_t>::max();
 constexpr int32_t kNoBlock = -1;
@@ -23,13 +33,11 @@ uint64_t ChecksumOf(std::span<const uint8_t> bytes) { return XXH3_64bits(bytes.d
 class Stall {
  public:
   explicit Stall(int64_t& us) : us_(us) {}
-  ~Stall() {
-    us_ += std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start_).count();
-  }
+  ~Stall() { us_ += std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start_).count(); }
 
  private:
   int64_t& us_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Clock::time_point start_ = Clock::now();
 };
 
 }  // namespace
@@ -80,9 +88,10 @@ Result<std::unique_ptr<KvSpill>> KvSpill::Create(MappedMemory& memory, std::span
   return spill;
 }
 
-void KvSpill::Taken(size_t layer, int32_t block) {
+bool KvSpill::Taken(size_t layer, int32_t block) {
   // What is on its way would come after what is written next.
   if (At(layer, block).reading) (void)Drain();
+  return !At(layer, block).reading;
 }
 
 void KvSpill::Released(size_t layer, int32_t block) {
@@ -141,7 +150,8 @@ Status KvSpill::Await() {
   // Reads ahead that failed are tried once more here, where somebody needs them.
   if (in_flight_ > 0) {
     const Stall stall(stats_.stall_us);
-    (void)Drain();
+    const Status drained = Drain();
+    if (in_flight_ > 0) return drained;
   }
   std::erase_if(needed_, [&](int32_t block) { return At(in_use_, block).resident; });
   const bool hit = std::none_of(needed_.begin(), needed_.end(), [&](int32_t b) { return At(in_use_, b).stored; });
@@ -179,7 +189,10 @@ void KvSpill::ReadAhead() {
 }
 
 Status KvSpill::Fetch(size_t layer, int32_t block, int32_t kept) {
-  if (in_flight_ > 0) (void)Drain();
+  if (in_flight_ > 0) {
+    const Status drained = Drain();
+    if (in_flight_ > 0) return drained;
+  }
   if (At(layer, block).resident) return Status();
   fetched_layer_ = layer;
   kept_block_ = kept;
@@ -307,7 +320,8 @@ void KvSpill::Read(size_t layer, std::vector<int32_t>& blocks) {
   std::sort(blocks.begin(), blocks.end());
   for (size_t i = 0; i < blocks.size();) {
     Run run{.layer = layer, .begin = blocks[i], .end = blocks[i]};
-    for (; i < blocks.size() && blocks[i] == run.end && At(layer, run.end).stored; ++i, ++run.end) {
+    const auto most = run.begin + static_cast<int32_t>(std::max<int64_t>(kReadBytes / layers_[layer].pitch, 1));
+    for (; i < blocks.size() && blocks[i] == run.end && run.end < most && At(layer, run.end).stored; ++i, ++run.end) {
       Gain(layer, run.end);
       At(layer, run.end).reading = true;
     }
@@ -325,12 +339,31 @@ void KvSpill::Read(size_t layer, std::vector<int32_t>& blocks) {
   }
 }
 
-// Waits for all reads. The first failure of those of the layer in use, or of any when none is.
+// Waits for all reads, as long as any comes back in time; those that do not stay in flight. The first failure of those
+// of the layer in use, or of any when none is.
 Status KvSpill::Drain() {
   Status first;
+  const auto poll = [&] {
+    queue_->Poll(ReadQueue::Wait::kNo, completions_);
+    return !completions_.empty();
+  };
+  Clock::time_point heard_at = Clock::now();
+  bool spins = !hangs_;
   while (in_flight_ > 0) {
     completions_.clear();
-    queue_->Poll(ReadQueue::Wait::kYes, completions_);
+    if (!SpinUntil(spins && !shared_cores.Seen() ? kSpinAloneNs : 0, poll)) {
+      hangs_ = hangs_ || Clock::now() - heard_at > options_.read_timeout;
+      if (hangs_) {
+        return IoError(fmt::format("the KV cache in {}: {} reads wait, and none has returned for {:.3g} s",
+                                   file_.path(), in_flight_, static_cast<double>(options_.read_timeout.count()) / 1e3));
+      }
+      spins = false;
+      std::this_thread::sleep_for(kLookAgain);
+      continue;
+    }
+    heard_at = Clock::now();
+    spins = true;
+    hangs_ = false;
     for (const ReadCompletion& completion : completions_) {
       --in_flight_;
       const Status arrived = Arrived(runs_[completion.tag], completion.status);

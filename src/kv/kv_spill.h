@@ -9,6 +9,7 @@
 #ifndef NUNSPARK_KV_KV_SPILL_H_
 #define NUNSPARK_KV_KV_SPILL_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -32,6 +33,9 @@ struct KvSpillOptions {
   bool prefetch = true;             // reads ahead
   std::vector<int32_t> order = {};  // layers in the order in which a pass uses them, if not simply in turn
   ReadQueueOptions io = {};
+  // A drive from which nothing has come for so long fails who waits for it. Until it answers, whatever needs the file
+  // fails at once: what it is still to write must not be had by others.
+  std::chrono::milliseconds read_timeout{30'000};
   // Puts something around the queue that reads back, such as faults.
   std::function<std::unique_ptr<ReadQueue>(std::unique_ptr<ReadQueue>)> wrap_queue = {};
 };
@@ -48,8 +52,9 @@ class KvSpill {
                                                  KvSpillOptions options);
   ~KvSpill();
 
-  // A block gets its first holder, has lost its last one. What it held is forgotten.
-  void Taken(size_t layer, int32_t block);
+  // A block gets its first holder, has lost its last one. What it held is forgotten. Taken is false, and the block not
+  // to be used, as long as a read that the drive does not answer may still write to it.
+  bool Taken(size_t layer, int32_t block);
   void Released(size_t layer, int32_t block);
 
   // A block that is in memory is written to.
@@ -60,8 +65,9 @@ class KvSpill {
 
   // A pass comes to a layer: first Begin, then Need for each block that it reads or writes there and NeedNext for those
   // of the layer after it, next(), as far as they are known; Await brings the former into memory and starts to read the
-  // latter. They stay there until the next Begin or Fetch. Errors: reading or writing the file failed (kIo, kDataLoss,
-  // kResourceExhausted when the disk is full); nothing is lost, and the same can be asked again.
+  // latter. They stay there until the next Begin or Fetch. Errors: reading or writing the file failed (kIo, also when
+  // a read does not return; kDataLoss; kResourceExhausted when the disk is full); nothing is lost, and the same can be
+  // asked again.
   void Begin(size_t layer);
   size_t next() const { return next_; }
   void Need(int32_t block);
@@ -135,6 +141,7 @@ class KvSpill {
   std::vector<bool> seen_;       // [layers], of ListVictims
   std::vector<Run> runs_;        // being read
   size_t in_flight_ = 0;
+  bool hangs_ = false;  // they were waited for in vain, and nothing has come since
   std::vector<ReadCompletion> completions_;
   int64_t resident_bytes_ = 0;
   KvStats stats_;
