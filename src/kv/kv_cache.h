@@ -75,7 +75,6 @@ class KvPool {
   int64_t block_bytes(size_t layer) const { return block_bytes_[layer]; }
   int64_t bytes() const { return memory_.bytes(); }
   int64_t used_bytes() const { return used_bytes_; }  // of blocks that have holders, each counted once
-  int64_t used_peak_bytes() const { return used_peak_bytes_; }
   // Without a spill everything used is resident, and every layer a hit.
   KvStats stats() const;
   PageUse page_use() const { return memory_.page_use(); }

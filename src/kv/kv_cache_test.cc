@@ -95,7 +95,7 @@ TEST(KvCache, RefusesMoreThanWasPlannedAndReusesTruncatedBlocks) {
   first.Truncate(64);
   EXPECT_TRUE(second.Reserve(64).ok());
   EXPECT_FALSE(first.Reserve(65).ok());
-  EXPECT_EQ((*pool)->used_peak_bytes(), (*pool)->bytes());
+  EXPECT_EQ((*pool)->stats().resident_peak_bytes, (*pool)->bytes());
 }
 
 TEST(KvCache, ASequenceTakesNoMoreThanItsOwnMost) {
@@ -299,7 +299,7 @@ TEST(KvCache, AnEmptySequenceOfCodesHoldsNothing) {
   KvSequence fork(**pool);
   EXPECT_TRUE(fork.ForkFrom(sequence, 0).ok());
   EXPECT_EQ(fork.length(), 0);
-  EXPECT_EQ((*pool)->used_peak_bytes(), 0);
+  EXPECT_EQ((*pool)->stats().resident_peak_bytes, 0);
 }
 
 TEST(KvCache, AForkHasTheCodesOfItsBeginning) {

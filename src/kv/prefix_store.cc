@@ -48,17 +48,15 @@ PrefixStore::PrefixStore(KvPool& pool, int64_t budget_bytes) : pool_(pool), budg
   blocks_.assign(nodes * pool.layers().size(), kNoKvBlock);
   buckets_.assign(Buckets(static_cast<int64_t>(nodes)), kNone);
   path_.reserve(nodes);
+  const size_t numbers = tokens_.capacity() + blocks_.capacity() + buckets_.capacity() + path_.capacity();
+  CHECK(static_cast<int64_t>(nodes_.capacity() * sizeof(Node) + numbers * sizeof(int32_t)) ==
+        PlanBytes(pool.layers(), pool.blocks() * kKvBlockPositions, budget_bytes));
   appended_.assign(pool.layers().size(), kNoKvBlock);
   for (size_t i = nodes; i-- > 0;) {
     nodes_[i].next_in_bucket = free_;
     free_ = static_cast<int32_t>(i);
   }
   pool_.set_reclaimer(this);
-}
-
-int64_t PrefixStore::bookkeeping_bytes() const {
-  const size_t numbers = tokens_.capacity() + blocks_.capacity() + buckets_.capacity() + path_.capacity();
-  return static_cast<int64_t>(nodes_.capacity() * sizeof(Node) + numbers * sizeof(int32_t));
 }
 
 PrefixStore::~PrefixStore() {

@@ -67,7 +67,6 @@ class PrefixStore : public KvPool::Reclaimer {
 
   int64_t budget_bytes() const { return budget_bytes_; }
   int64_t bytes() const { return bytes_; }  // of KV blocks held
-  int64_t bookkeeping_bytes() const;
   int64_t nodes() const { return used_nodes_; }
   const PrefixStats& stats() const { return stats_; }
 
