@@ -430,7 +430,8 @@ PieceId PieceCacheImpl::FirstAvailable(std::span<const PieceId> wanted, Arrived 
     CHECK(id >= 0 && id < index_.size() && At(id).home != Home::kNowhere);
     const Piece& piece = At(id);
     if (piece.state == State::kResident) return id;
-    if (in_part < 0 && piece.state == State::kFilling && piece.first_arrived) in_part = id;
+    const bool part = piece.state == State::kFilling && piece.first_arrived && !piece.withdrawn;
+    if (in_part < 0 && part) in_part = id;
   }
   return arrived == Arrived::kFirstParts ? in_part : -1;
 }

@@ -95,6 +95,7 @@ class PieceCacheImpl final : public PieceCache {
     Warm warm = Warm::kNo;
     bool passes = false;         // an expert that later rows of the pass have outdated: replaced first
     bool first_arrived = false;  // filling, and its first parts are in memory
+    bool withdrawn = false;      // filling, but the rest may never come
     bool slot_hung = false;      // broken, and an unanswered read may still write to its slot
     int32_t slot = -1;           // in the ring or among the expert slots
     uint32_t read = 0;           // number of the read that is on its way

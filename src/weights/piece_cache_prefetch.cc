@@ -205,6 +205,8 @@ void PieceCacheImpl::WithdrawPredictions(int32_t layer) {
     } else if (driver_->Cancel(id)) {
       CountRead(id, driver_->BytesOf(id));
       ReleaseSlot(id);
+    } else {
+      piece.withdrawn = true;
     }
   }
   predicted_.resize(kept);

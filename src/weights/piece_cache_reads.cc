@@ -68,6 +68,7 @@ bool PieceCacheImpl::StartRead(PieceId id, Reason reason, SlotList reach) {
   }
   piece.state = State::kFilling;
   piece.first_arrived = false;
+  piece.withdrawn = false;
   piece.prefetched = reason == Reason::kPredicted;
   piece.demanded = reason == Reason::kWanted;
   if (piece.prefetched) {

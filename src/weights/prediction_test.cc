@@ -117,6 +117,30 @@ TEST(Prediction, WhatRoutingDoesNotChooseIsReadNoFurther) {
   EXPECT_TRUE(h.AllSlotsWork(2));
 }
 
+// What of its read is still on its way is no beginning of another one.
+TEST(Prediction, OfOneThatWasWithdrawnNoPartIsLeased) {
+  Harness::Options options = Predicting(5);
+  options.model = {.layers = 2,
+                   .experts = 2,
+                   .first_moe_layer = 1,
+                   .expert_part_bytes = 6 << 20,  // more than is read ahead at once
+                   .divide_bytes = 1};
+  Harness h(options);
+  const std::vector<PieceId> ids = h.Experts(1, {1});
+  const int64_t rest = h.model.index.piece(ids[0]).extents.back().file_offset;
+  h.control->HoldIf([rest](const ReadRequest& request) { return request.file == 1 && request.offset >= rest; });
+  h.cache->BeginPass({});
+  h.cache->Predict(1, ids);
+  while (h.control->Submitted().back().offset < rest) std::this_thread::yield();
+  h.Pass(1, h.Experts(1, {0}));
+  h.cache->BeginPass({});
+  h.Announce(1, ids);
+  EXPECT_FALSE(h.cache->AcquireReady(ids, Arrived::kFirstParts).held());
+  h.control->Release();
+  EXPECT_EQ(h.Pass(1, ids), ids);
+  EXPECT_TRUE(h.AllSlotsWork(1));
+}
+
 // Checklist item 35.
 TEST(Prediction, PeekIsNoUseAndSkipsACoreThatIsAbsent) {
   Harness h(Predicting(20));
