@@ -117,8 +117,9 @@ class SchedulerImpl : public Scheduler {
     return target;
   }
 
+  // The last token is not processed, so it needs none.
   static int64_t PositionsOf(const SequenceRequest& request) {
-    return AlignUp(std::ssize(request.prompt) + request.options.max_tokens, kKvBlockPositions);
+    return AlignUp(std::ssize(request.prompt) + request.options.max_tokens - 1, kKvBlockPositions);
   }
 
   Status Check(const SequenceRequest& request) const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <latch>
 #include <random>
 #include <string>
@@ -87,6 +88,39 @@ TEST(Scheduler, TakesRequestsAndCancelsFromManyThreadsAndEndsEachOnce) {
   EXPECT_EQ(scheduler->stats().waiting, 0);
   scheduler.reset();
   EXPECT_TRUE(engine->NewSession().ok());
+}
+
+TEST(Scheduler, RequestsThatFillTheContextToTheLastPositionRunTogether) {
+  const std::string folder = std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/goldens/qwen3_moe";
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();
+  const std::unique_ptr<Engine> engine = Engine::Start(*files, {.context = 64, .max_sequences = 2}).value();
+  const std::unique_ptr<Scheduler> scheduler = engine->NewScheduler({}).value();
+  const SequenceRequest request{.prompt = std::vector<int32_t>(33, 7),
+                                .options = {.max_tokens = 32, .sampling = {}, .ignore_eos = true}};
+  std::string order;  // of the scheduler's thread, until both have ended
+  std::latch left(2);
+  const auto submit = [&](char name, const std::function<void()>& then) {
+    const Result<uint64_t> id =
+        scheduler->Submit(request, {.on_token =
+                                        [&order, name, then, first = true](const GeneratedToken&) mutable {
+                                          if (std::exchange(first, false)) {
+                                            order += name;
+                                            then();
+                                          }
+                                          return true;
+                                        },
+                                    .on_prompt = {},
+                                    .on_end =
+                                        [&, name](Result<GenerateResult> result) {
+                                          EXPECT_TRUE(result.ok());
+                                          order += static_cast<char>(name - 'a' + 'A');
+                                          left.count_down();
+                                        }});
+    EXPECT_TRUE(id.ok());
+  };
+  submit('a', [&] { submit('b', [] {}); });
+  left.wait();
+  EXPECT_EQ(order, "abAB") << "the second begins before the first has ended";
 }
 
 TEST(Scheduler, RunsBackgroundRequestsWhenNoOtherWaits) {
