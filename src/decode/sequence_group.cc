@@ -205,7 +205,8 @@ int32_t SequenceGroup::DraftLength(const Member& member, int32_t decoding) const
   // Beyond this position all keys are computed anew.
   const int64_t change = target_.model.hparams().rope_switch_length();
   if (change > member.base) most = std::min(most, change - 1 - member.base);
-  const int64_t rows = target_.model.max_rows() / decoding - 1;
+  const int64_t prompts = size() > decoding ? kFewestPromptRows : 0;
+  const int64_t rows = (target_.model.max_rows() - prompts) / decoding - 1;
   if (paths_per_sequence_ > 0)
     return most == target_.shape.depth() && rows >= target_.shape.nodes() ? target_.shape.depth() : 0;
   return static_cast<int32_t>(std::max<int64_t>(std::min(most, rows), 0));

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "base/sanitized_testing.h"
@@ -35,7 +36,7 @@ constexpr int kKinds = 12;
 
 // A model at its smallest budget, and all that a group of sequences needs.
 struct Machine {
-  explicit Machine(const std::string& folder, FaultPlan faults) {
+  explicit Machine(const std::string& folder, FaultPlan faults, int32_t max_rows = 64) {
     files = ModelFilesImpl::OpenFolder(folder).value();
     index = PieceIndex::Build(files->layout(), files->checkpoint().tensors, 16 << 10, 1);
     const MemoryPlan ample = MakeMemoryPlan(files->layout(), index, {.budget_bytes = 1 << 30}, {}).value();
@@ -44,7 +45,7 @@ struct Machine {
                                               std::move(faults));
     cache = PieceCache::Create(files->layout(), index, plan, std::move(queue), {}).value();
     pool = ThreadPool::Create(2).value();
-    model = Model::Create(files->layout(), *pool, 64, kDefaultNumerics).value();
+    model = Model::Create(files->layout(), *pool, max_rows, kDefaultNumerics).value();
     kv = KvPool::Create(Model::KvShapes(files->layout().hparams), kSequences * kContext).value();
     drafter = std::make_unique<NgramDrafter>(NgramOptions{.most_tokens = 4}, kSequences);
     prefixes = std::make_unique<PrefixStore>(*kv, kv->bytes());
@@ -183,6 +184,45 @@ TEST(Storm, OfJoinsCancelsAndFaultsLeavesNothingBehind) {
     }
   }
   for (const auto& [tag, ids] : last) EXPECT_EQ(ids, alone[static_cast<size_t>(tag + 4)]);
+}
+
+// Always proposes as much as may be.
+class EagerDrafter : public Drafter {
+ public:
+  bool WantsHidden() const override { return false; }
+  bool DraftsTrees() const override { return false; }
+  void Begin(int32_t) override {}
+  int32_t WantedLength(int32_t, int32_t most) override { return most; }
+  Status Propose(std::span<const DraftRequest> requests, const std::atomic<bool>&) override {
+    for (const DraftRequest& request : requests) {
+      for (int32_t i = 0; i < request.shape->depth(); ++i) request.draft->Add(0, i - 1);
+    }
+    return Status();
+  }
+  void Observe(int32_t, int32_t, int32_t) override {}
+};
+
+TEST(Storm, OfDraftsLeavesRoomForPrompts) {
+  Machine machine(DataPath("goldens/qwen3_moe"), {}, 10);  // two sequences with their drafts
+  EagerDrafter drafter;
+  GroupTarget target = machine.Target();
+  target.drafter = &drafter;
+  target.prefixes = nullptr;
+  std::map<int32_t, int> tokens;  // tag -> so far
+  SequenceGroup group(target, {.on_token =
+                                   [&](int32_t tag, const GeneratedToken&) {
+                                     ++tokens[tag];
+                                     return true;
+                                   },
+                               .on_prompt = {},
+                               .on_end = [](int32_t, Result<GenerateResult>) {}});
+  const SequenceRequest request{.prompt = {5}, .options = {.max_tokens = 40, .sampling = {}, .ignore_eos = true}};
+  for (const int32_t tag : {0, 1}) ASSERT_TRUE(group.Join(tag, request).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(group.Step().ok());
+  ASSERT_TRUE(group.Join(2, request).ok());
+  ASSERT_TRUE(group.Step().ok());
+  EXPECT_EQ(tokens[2], 1);
+  group.EndAll(Status());
 }
 
 }  // namespace
