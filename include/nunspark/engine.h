@@ -137,7 +137,7 @@ class Engine {
   virtual std::string_view prefix_note() const = 0;
   // Writes EngineOptions::prefix_file, if there is one. Not while a session or scheduler runs.
   virtual Status SavePrefixes() const = 0;
-  // Why the file of EngineOptions::warm_start was not used; empty: it was, or there is none.
+  // Why the file of EngineOptions::warm_start was not used, or this run's cannot be kept; else empty.
   virtual std::string_view warm_start_note() const = 0;
   virtual std::string io_description() const = 0;  // "io_uring+O_DIRECT", and why not, where it is something less
 };

@@ -270,6 +270,10 @@ Status EngineImpl::Start() {
   std::vector<PieceId> warm_pieces;
   if (options_.warm_start && files_.layout().hparams.experts > 0) {
     warm_start_ = LoadWarmStart(files_.checkpoint(), files_.layout().hparams);
+    // Said now: when it is written, nobody listens any more.
+    if (const Status keeps = CheckWarmStart(files_.checkpoint()); !keeps.ok()) {
+      warm_start_.note = fmt::format("this run's cannot be kept: {}", keeps.message());
+    }
     warm_pieces = WarmStartPieces();
     cache.warm_start = warm_pieces;
   }
@@ -324,7 +328,7 @@ std::vector<PieceId> EngineImpl::WarmStartPieces() const {
   return pieces;
 }
 
-// A hint for the next engine: that it cannot be written is no failure of this one.
+// A hint for the next engine: that it cannot be written (Start has said so) is no failure of this one.
 void EngineImpl::KeepWarmStart() const {
   if (!options_.warm_start || target_.cache == nullptr) return;
   const std::vector<int32_t> uses = target_.cache->expert_uses();
@@ -455,7 +459,7 @@ Result<std::unique_ptr<Session>> EngineImpl::NewSession() {
 Result<std::unique_ptr<Scheduler>> EngineImpl::NewScheduler(const SchedulerOptions& options) {
   RETURN_IF_ERROR(CheckSchedulerOptions(options));
   RETURN_IF_ERROR(TakeTurn());
-  return MakeScheduler(
+  Result<std::unique_ptr<Scheduler>> scheduler = MakeScheduler(
       {.options = options,
        .kv_tokens = plan_.kv_tokens,
        .vocab_size = files_.vocab_size(),
@@ -463,6 +467,8 @@ Result<std::unique_ptr<Scheduler>> EngineImpl::NewScheduler(const SchedulerOptio
        .after_step = [this] { return FlushTrace(); },
        .engine_stats = [this] { return stats(); },
        .on_close = [this] { in_use_ = false; }});
+  if (!scheduler.ok()) in_use_ = false;
+  return scheduler;
 }
 
 Status EngineImpl::TakeTurn() {

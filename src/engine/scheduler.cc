@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -284,8 +285,13 @@ Status CheckSchedulerOptions(const SchedulerOptions& options) {
   return InvalidArgumentError(fmt::format("a step's target must not be negative, found {} s", options.step_target_s));
 }
 
-std::unique_ptr<Scheduler> MakeScheduler(SchedulerTarget target) {
-  return std::make_unique<SchedulerImpl>(std::move(target));
+Result<std::unique_ptr<Scheduler>> MakeScheduler(SchedulerTarget target) {
+  try {
+    return std::unique_ptr<Scheduler>(std::make_unique<SchedulerImpl>(std::move(target)));
+  } catch (const std::system_error& error) {
+    return ResourceExhaustedError(
+        fmt::format("the system refuses a thread for the scheduler: {}", error.code().message()));
+  }
 }
 
 }  // namespace nunspark

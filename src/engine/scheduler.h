@@ -28,8 +28,8 @@ struct SchedulerTarget {
 // Errors: kInvalidArgument.
 Status CheckSchedulerOptions(const SchedulerOptions& options);
 
-// REQUIRES: options that passed.
-std::unique_ptr<Scheduler> MakeScheduler(SchedulerTarget target);
+// Errors: kResourceExhausted when the system refuses a thread. REQUIRES: options that passed.
+Result<std::unique_ptr<Scheduler>> MakeScheduler(SchedulerTarget target);
 
 }  // namespace nunspark
 

@@ -24,6 +24,18 @@ std::string CacheFolder() {
   return folder.empty() ? "" : JoinPath(folder, "nunspark/warm-start");
 }
 
+template <typename Write>
+Status InFirstPlace(const Checkpoint& model, const Write& write) {
+  Status status = NotFoundError("there is no folder for it: set XDG_CACHE_HOME, or HOME");
+  for (const std::string& path : WarmStartPaths(model)) {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    status = write(path);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
 }  // namespace
 
 std::vector<std::string> WarmStartPaths(const Checkpoint& model) {
@@ -54,16 +66,13 @@ WarmStartFile LoadWarmStart(const Checkpoint& model, const HParams& hparams) {
   return file;
 }
 
+Status CheckWarmStart(const Checkpoint& model) {
+  return InFirstPlace(model, [](const std::string& path) { return AtomicFile::Create(path).status(); });
+}
+
 Status SaveWarmStart(const Checkpoint& model, std::span<const ExpertUses> uses) {
   const std::string text = WriteWarmStart(model.source_hash, uses);
-  Status status = NotFoundError("no folder for the warm start: set XDG_CACHE_HOME, or HOME");
-  for (const std::string& path : WarmStartPaths(model)) {
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-    status = WriteFileAtomically(path, text);
-    if (status.ok()) break;
-  }
-  return status;
+  return InFirstPlace(model, [&](const std::string& path) { return WriteFileAtomically(path, text); });
 }
 
 }  // namespace nunspark

@@ -19,12 +19,15 @@ std::vector<std::string> WarmStartPaths(const Checkpoint& model);
 
 struct WarmStartFile {
   std::vector<ExpertUses> uses;  // most used first
-  std::string note;              // why a file that is there is not used
+  std::string note;              // why a file that is there is not used, or none can be kept
 };
 // The first file that is of this model.
 WarmStartFile LoadWarmStart(const Checkpoint& model, const HParams& hparams);
 
-// To the first place that can be written to. Errors: that of the last.
+// Whether there is a place that can be written to. Errors: that of the last.
+Status CheckWarmStart(const Checkpoint& model);
+
+// To the first such place. Errors: likewise.
 Status SaveWarmStart(const Checkpoint& model, std::span<const ExpertUses> uses);
 
 }  // namespace nunspark

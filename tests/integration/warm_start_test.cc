@@ -115,6 +115,15 @@ TEST_F(WarmStart, OfACheckpointIsKeptInTheCacheFolder) {
   EXPECT_TRUE(FileExists(WarmStartPaths(files->checkpoint()).front()));
 }
 
+TEST_F(WarmStart, ThatCannotBeKeptIsNamedAtTheStart) {
+  const std::string file = temp_.path() + "/file";
+  ASSERT_TRUE(WriteFileAtomically(file, "").ok());
+  ASSERT_EQ(::setenv("XDG_CACHE_HOME", file.c_str(), 1), 0);
+  const Runner runner = Start(Demo());
+  const std::string note(runner.engine->warm_start_note());
+  EXPECT_NE(note.find("cannot be kept: creating " + file), std::string::npos) << note;
+}
+
 TEST_F(WarmStart, IsForServersUnlessItIsAskedFor) {
   const std::string generate = "generate " + pack_ + " --prompt x --max-tokens 3 --json";
   const Json plain = JsonOf(Nunspark(generate));
