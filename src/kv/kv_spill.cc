@@ -11,6 +11,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/keep_forever.h"
 #include "base/spin.h"
 
 namespace nunspark {
@@ -49,7 +50,11 @@ std::string DefaultSpillFolder() {
 
 KvSpill::KvSpill(MappedMemory& memory, KvSpillOptions options) : memory_(memory), options_(std::move(options)) {}
 
-KvSpill::~KvSpill() = default;
+KvSpill::~KvSpill() {
+  if (in_flight_ > 0) (void)Drain();
+  // What hangs may still write to the memory.
+  if (in_flight_ > 0) KeepForever(std::pair(std::move(queue_), std::move(memory_)));
+}
 
 Result<std::unique_ptr<KvSpill>> KvSpill::Create(MappedMemory& memory, std::span<const int64_t> first,
                                                  std::span<const int64_t> pitch, std::span<const int64_t> blocks,

@@ -300,7 +300,10 @@ TEST_F(KvSpillTest, AReadAheadThatFailsIsReadAgainWhenItIsNeeded) {
 // A drive that begins no read while it hangs.
 class HangingQueue : public ReadQueue {
  public:
-  HangingQueue(std::unique_ptr<ReadQueue> inner, const bool& hangs) : inner_(std::move(inner)), hangs_(hangs) {}
+  HangingQueue(std::unique_ptr<ReadQueue> inner, const bool& hangs) : inner_(std::move(inner)), hangs_(hangs) {
+    ++count;
+  }
+  ~HangingQueue() override { --count; }
   void Submit(const ReadRequest& request) override { waiting_.push_back(request); }
   void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
     if (hangs_) return;
@@ -311,6 +314,8 @@ class HangingQueue : public ReadQueue {
   void Wake() override { inner_->Wake(); }
   std::string Description() const override { return inner_->Description(); }
   std::string FallbackReason() const override { return inner_->FallbackReason(); }
+
+  static inline int count = 0;
 
  private:
   const std::unique_ptr<ReadQueue> inner_;
@@ -347,6 +352,23 @@ TEST_F(KvSpillTest, ReadsThatDoNotReturnFailWhoNeedsThemAndKeepTheirBlocks) {
     ASSERT_TRUE(Pass(*pool, {&two}, 12 * 64 - 2).ok());
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(Pass(*pool, {&two}, 1).ok());
     EXPECT_LE(pool->stats().resident_peak_bytes, LayerBytes(*pool, 12));
+  }
+}
+
+TEST_F(KvSpillTest, ReadsThatDoNotReturnBeforeThePoolEndsAreLeftToTheSystem) {
+  bool hangs = false;
+  faults_ = [&](std::unique_ptr<ReadQueue> queue) { return std::make_unique<HangingQueue>(std::move(queue), hangs); };
+  read_timeout_ = std::chrono::milliseconds(10);
+  for (const bool hang : {false, true}) {
+    hangs = false;
+    {
+      auto pool = Pool(1);
+      Conversation one(*pool);
+      ASSERT_TRUE(Pass(*pool, {&one}, 130).ok());
+      hangs = hang;
+      EXPECT_EQ(Pass(*pool, {&one}, 1).ok(), !hang);
+    }
+    EXPECT_EQ(HangingQueue::count, hang ? 1 : 0);
   }
 }
 

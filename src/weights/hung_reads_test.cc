@@ -133,6 +133,23 @@ TEST(HungReads, AnEmbeddingRowFailsAndWorksOnceTheDriveDoes) {
   EXPECT_EQ(out, want);
 }
 
+TEST(HungReads, ThoseOfACacheThatEndsAreLeftToTheSystem) {
+  for (const bool abandoned : {true, false}) {
+    Harness h({.model = {.experts = 8}, .expert_slots = 3, .cache = Impatient()});
+    const std::vector<PieceId> ids = h.Experts(2, {1});
+    h.control->HoldIf(RequestsOf(ids[0]));
+    h.Announce(2, ids);
+    h.control->AwaitSubmitted(h.opened_requests + 1);
+    if (abandoned) {
+      EXPECT_FALSE(h.cache->Acquire(ids[0]).ok());
+    }
+    h.cache.reset();
+    EXPECT_FALSE(h.control->IsGone()) << "what is read into is still there, and so is the queue";
+    h.control->Release();
+    while (h.control->InFlight() > 0) std::this_thread::yield();
+  }
+}
+
 // A slow drive is not a dead one: as long as anything comes, nobody gives up.
 TEST(HungReads, ADriveThatAnswersSomethingIsWaitedFor) {
   Harness h({.model = {.layers = 4, .experts = 8},

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/keep_forever.h"
 #include "base/size.h"
 #include "io/file.h"
 #include "weights/layout_helpers.h"
@@ -48,7 +49,10 @@ PieceCacheImpl::~PieceCacheImpl() {
     for (const Piece& piece : pieces_) CHECK(piece.leases == 0);
     closing_ = true;
   }
-  driver_.reset();  // waits for what is in flight: it writes into memory_, and OnRead is still called
+  // What is in flight writes into memory_.
+  if (driver_ != nullptr && !driver_->Stop(options_.read_timeout)) {
+    KeepForever(std::pair(std::move(driver_), std::move(memory_)));
+  }
 }
 
 Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {

@@ -36,12 +36,32 @@ ReadDriver::ReadDriver(std::unique_ptr<ReadQueue> queue, int32_t jobs, OnReport 
 }
 
 ReadDriver::~ReadDriver() {
+  if (thread_.joinable()) (void)Stop(std::chrono::milliseconds::max());
+}
+
+bool ReadDriver::Stop(std::chrono::milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     stopping_ = true;
+    // What a caller has left may be back, and nobody has looked.
+    if (TotalInFlight() > 0) heard_at_ = Clock::now();
+    WakeThread();
+    while (!stopped_) {
+      const bool reads = TotalInFlight() > 0 || !orphans_.empty();
+      if (!reads || reporting_ || timeout == std::chrono::milliseconds::max()) {
+        end_.wait(lock);
+      } else if (Clock::now() - heard_at_ <= timeout) {
+        end_.wait_until(lock, heard_at_ + timeout + std::chrono::milliseconds(1));
+      } else {
+        muted_ = true;
+        thread_.detach();
+        return false;
+      }
+    }
   }
-  Kick();
   thread_.join();
+  return true;
 }
 
 uint32_t ReadDriver::Start(int32_t job, std::span<const Extent> extents, size_t first_extents, uint8_t* slot,
@@ -171,7 +191,7 @@ void ReadDriver::Run() {
     const bool others = callers_drive_ || driving_;
     const bool wanted = !stopping_ && (IsWaiting(ReadPriority::kDemand) || IsWaiting(ReadPriority::kPrefetch));
     if (others || (!wanted && TotalInFlight() == 0 && orphans_.empty())) {
-      if (stopping_ && !others) return;
+      if (stopping_ && !others) break;
       thread_state_ = Thread::kIdle;
       work_.wait(lock);
       thread_state_ = Thread::kBusy;
@@ -179,6 +199,8 @@ void ReadDriver::Run() {
       Turn(lock, ReadQueue::Wait::kYes);
     }
   }
+  stopped_ = true;
+  end_.notify_all();
 }
 
 // Hands over what is queued, then takes what has come back.
@@ -202,10 +224,14 @@ void ReadDriver::Turn(std::unique_lock<std::mutex>& lock, ReadQueue::Wait wait) 
   if (still_reading && TotalInFlight() == 0) {
     read_ns_ += std::chrono::nanoseconds(heard_at_ - reading_since_).count();
   }
-  if (reports_.empty()) return;
+  if (stopping_) end_.notify_all();
+  if (reports_.empty() || muted_) return;
+  reporting_ = true;
   lock.unlock();
   for (const Report& report : reports_) on_report_(report);
   lock.lock();
+  reporting_ = false;
+  if (stopping_) end_.notify_all();
 }
 
 void ReadDriver::CutRequests() {
