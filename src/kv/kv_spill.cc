@@ -353,7 +353,7 @@ Status KvSpill::Drain() {
     return !completions_.empty();
   };
   Clock::time_point heard_at = Clock::now();
-  bool spins = !hangs_;
+  bool spins = true;
   while (in_flight_ > 0) {
     completions_.clear();
     if (!SpinUntil(spins && !shared_cores.Seen() ? kSpinAloneNs : 0, poll)) {
