@@ -46,8 +46,8 @@ std::string DefaultSpillFolder();
 class KvSpill {
  public:
   // [layers]: where block 0 begins in the memory, bytes from a block to the next one - both multiples of kIoAlignment -
-  // and how many blocks there are. The memory must outlive the object, which takes it with it where a read that does not
-  // return may still write to it. Errors: those of creating the file.
+  // and how many blocks there are. The memory must outlive the object, which takes it with it where a read that does
+  // not return may still write to it. Errors: those of creating the file.
   static Result<std::unique_ptr<KvSpill>> Create(MappedMemory& memory, std::span<const int64_t> first,
                                                  std::span<const int64_t> pitch, std::span<const int64_t> blocks,
                                                  KvSpillOptions options);

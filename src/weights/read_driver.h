@@ -59,8 +59,9 @@ class ReadDriver {
 
   // Drops what the queue has not been given (nothing is reported for it) and waits for the rest.
   ~ReadDriver();
-  // The same, and no report comes afterwards. False when the drive has not answered for `timeout`: this object, the slots
-  // and whatever else the queue uses then have to stay as long as the process. REQUIRES: nobody else calls any more.
+  // The same, and no report comes afterwards. False when the drive has not answered for `timeout`: this object, the
+  // slots and whatever else the queue uses then have to stay as long as the process. REQUIRES: nobody else calls any
+  // more.
   bool Stop(std::chrono::milliseconds timeout);
 
   // Queues a job; Kick sends what is queued. The first `first_extents` of `extents` (not empty) are read first and
@@ -157,9 +158,9 @@ class ReadDriver {
   bool driving_ = false;        // one of them is at it
   Prefetches prefetches_ = Prefetches::kMany;
   bool stopping_ = false;
-  bool stopped_ = false;    // the I/O thread has ended
-  bool reporting_ = false;  // without the lock
-  bool muted_ = false;      // nobody wants reports any more
+  bool stopped_ = false;         // the I/O thread has ended
+  bool reporting_ = false;       // without the lock
+  bool muted_ = false;           // nobody wants reports any more
   std::condition_variable end_;  // of the thread, or of reporting
   int64_t read_ns_ = 0;
   std::chrono::steady_clock::time_point reading_since_;
