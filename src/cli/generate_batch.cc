@@ -198,10 +198,13 @@ class Results {
   Result<bool> Has(int64_t index, const std::string& hash, const BatchJob& job) const {
     const auto found = done_.find(index);
     if (found == done_.end()) return false;
-    if (found->second == hash) return true;
+    if (found->second.hash == hash) return true;
     return InvalidArgumentError(fmt::format("line {} of {} is not the one that {} has a result of; give another --out",
                                             index + 1, job.file, job.out));
   }
+
+  // Whether the result of line `index`, which it has, is an error.
+  bool Failed(int64_t index) const { return done_.at(index).failed; }
 
   void Write(const Json& result) {
     const std::string line = WriteJson(result) + "\n";
@@ -232,13 +235,17 @@ class Results {
     if (index == nullptr || !index->is_int() || hash == nullptr || !hash->is_string()) {
       return InvalidArgumentError(fmt::format("{} is there and holds no results of a batch; give another --out", path));
     }
-    done_.emplace(index->as_int(), hash->as_string());
+    done_.emplace(index->as_int(), Known{hash->as_string(), json->Find("error") != nullptr});
     return true;
   }
 
   File file_;
   int64_t end_ = 0;
-  std::map<int64_t, std::string> done_;  // index -> hash of its line
+  struct Known {
+    std::string hash;  // of the line
+    bool failed = false;
+  };
+  std::map<int64_t, Known> done_;  // by index
   mutable std::mutex mutex_;
   Status status_;
 };
@@ -297,18 +304,21 @@ class Batch {
     progress_.Clear();
     RETURN_IF_ERROR(results_.status());
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const int64_t failed = failed_before_ + failed_;
     std::fprintf(stderr, "%s\n",
                  fmt::format("{} of {} prompts done{}, {} tokens in {:.1f} s ({:.2f} tok/s){}", skipped_ + done_,
                              survey_.lines, skipped_ > 0 ? fmt::format(" ({} before)", skipped_) : "", tokens_, seconds,
                              static_cast<double>(tokens_) / std::max(seconds, 1e-9),
-                             failed_ > 0 ? fmt::format("; {} failed, each with its error in the results", failed_) : "")
+                             failed > 0 ? fmt::format("; {} failed, each with its error in the results{}", failed,
+                                                      failed_before_ > 0 ? " (another --out asks again)" : "")
+                                        : "")
                      .c_str());
     if (status.code() == StatusCode::kCancelled) {
       if (!job_.out.empty()) std::fputs("stopped; the same command goes on from here\n", stderr);
       return kExitInterrupted;
     }
     RETURN_IF_ERROR(status);
-    return failed_ > 0 ? 1 : 0;
+    return failed > 0 ? 1 : 0;
   }
 
  private:
@@ -316,7 +326,7 @@ class Batch {
     const std::string hash = HashOf(text);
     ASSIGN_OR_RETURN(const bool has, results_.Has(index, hash, job_));
     if (has) {
-      ++skipped_;
+      ++(results_.Failed(index) ? failed_before_ : skipped_);
       return Status();
     }
     RETURN_IF_ERROR(WaitUntil([this] { return waiting_ < job_.parallel * (1 + kWaitingPerRunning); }));
@@ -362,7 +372,7 @@ class Batch {
       const std::lock_guard lock(mutex_);
       ++done_;
       tokens_ += std::ssize(result->ids);
-      progress_.Update(skipped_ + done_ + failed_, survey_.lines);
+      progress_.Update(skipped_ + failed_before_ + done_ + failed_, survey_.lines);
     }
     const std::lock_guard lock(mutex_);
     --waiting_;
@@ -391,7 +401,8 @@ class Batch {
   const BatchJob& job_;
   Results& results_;
   const Survey survey_;
-  int64_t skipped_ = 0;
+  int64_t skipped_ = 0;  // done before
+  int64_t failed_before_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;

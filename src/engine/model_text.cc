@@ -58,6 +58,8 @@ Result<std::map<std::string, std::string>> ReadGgufTextFiles(const std::string& 
 }
 
 Result<std::unique_ptr<text::Tokenizer>> OpenTokenizer(const std::string& path) {
+  if (!text::IsFolder(path) && !text::FileExists(path))
+    return NotFoundError(fmt::format("{}: no such file or folder", path));
   if (!IsGgufName(path)) {
     Result<std::unique_ptr<text::Tokenizer>> tokenizer = text::Tokenizer::Load(path);
     if (tokenizer.ok() || tokenizer.status().code() != StatusCode::kNotFound) return tokenizer;

@@ -132,6 +132,12 @@ TEST_F(Batches, BadLinesAreResultsAndTheOthersGoOn) {
     ASSERT_NE(error, nullptr) << i;
     EXPECT_NE(error->Find("message")->as_string().find(parts[i]), std::string::npos) << WriteJson(*error);
   }
+  // The same command again has nothing left to do, and still says that some failed.
+  const Ran again = Nunspark(Command());
+  EXPECT_EQ(again.code, 1) << again.err;
+  EXPECT_NE(again.err.find("1 of 9 prompts done (1 before)"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("8 failed"), std::string::npos) << again.err;
+  EXPECT_EQ(ReadResults(), results);
 }
 
 TEST_F(Batches, GoOnAfterAKillAndRunNothingTwice) {

@@ -72,6 +72,7 @@ TEST(CommandLine, ErrorsAreOneLineThatNamesTheNextStep) {
   ExpectError(Nunspark("generate /does/not/exist --prompt x"), {"/does/not/exist"});
   ExpectError(Nunspark("generate Qwen/Qwen3-0.6B --prompt x", "HF_HOME=/nonexistent "),
               {"no file or folder Qwen/Qwen3-0.6B", "nunspark pull Qwen/Qwen3-0.6B"});
+  ExpectError(Nunspark("tokenize does-not-exist"), {"does-not-exist: no such file or folder"});
   ExpectError(Nunspark("generate " + Demo()), {"no prompt given", "--prompt"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget 1"), {"below the floor", "--budget"});
   ExpectError(Nunspark("generate " + Demo() + " --prompt x --budget lots"), {"--budget", "lots"});
