@@ -391,12 +391,17 @@ void BatchRunner::Keep() {
 
 Status BatchRunner::KeepOnce() {
   ASSIGN_OR_RETURN(const std::vector<BatchRecord> open, keeper_store_.OpenBatches());
+  // One batch that cannot go on holds up no other.
+  Status status;
+  const auto keep_first = [&status](const BatchRecord& batch, const Status& its) {
+    if (status.ok()) status = its.WithContext(batch.id);
+    return its.ok();
+  };
   for (const BatchRecord& batch : open) {
     if (Stopping()) return Status();
     if (batch.ending) {
-      RETURN_IF_ERROR(WriteFiles(batch).WithContext(batch.id));
-    } else if (batch.status == BatchStatus::kValidating) {
-      RETURN_IF_ERROR(Validate(batch).WithContext(batch.id));
+      keep_first(batch, WriteFiles(batch));
+    } else if (batch.status == BatchStatus::kValidating && keep_first(batch, Validate(batch))) {
       const std::lock_guard lock(inbox_->mutex);
       inbox_->feeder_woken = true;
       inbox_->wake.notify_all();
@@ -411,7 +416,7 @@ Status BatchRunner::KeepOnce() {
     ASSIGN_OR_RETURN(const bool more, keeper_store_.CleanSome());
     if (!more) break;
   }
-  return Status();
+  return status;
 }
 
 Status BatchRunner::Validate(const BatchRecord& batch) {
