@@ -11,6 +11,7 @@
 #ifndef NUNSPARK_SCHEDULER_H_
 #define NUNSPARK_SCHEDULER_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 
@@ -60,9 +61,11 @@ class Scheduler {
 
   // Requests of an urgency run in this order, as soon as there is room for all of their tokens. Returns the request's
   // id. Thread-safe. Errors: kInvalidArgument for a request that Session::Generate would refuse; kResourceExhausted
-  // when the queue (there is one for each urgency) is full, or the engine has no room for so many tokens at all.
+  // when the queue (there is one for each urgency) is full, or the engine has no room for so many tokens at all. One
+  // that still waits at `start_by` ends with FinishReason::kCancelled, after a step at the latest.
+  using TimePoint = std::chrono::steady_clock::time_point;
   virtual Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks,
-                                  Urgency urgency = Urgency::kNormal) = 0;
+                                  Urgency urgency = Urgency::kNormal, TimePoint start_by = TimePoint::max()) = 0;
 
   // Ends a request with kCancelled before the next step; does nothing when it has ended. Thread-safe.
   virtual void Cancel(uint64_t id) = 0;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -48,7 +49,8 @@ class SchedulerImpl : public Scheduler {
     target_.on_close();
   }
 
-  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency urgency) override {
+  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency urgency,
+                          TimePoint start_by) override {
     CHECK(callbacks.on_end != nullptr);
     RETURN_IF_ERROR(Check(request));
     {
@@ -58,8 +60,11 @@ class SchedulerImpl : public Scheduler {
         return ResourceExhaustedError(
             fmt::format("{} requests wait already, as many as the queue takes; try again later", queue.size()));
       }
-      queue.push_back(
-          {.id = ++last_id_, .urgency = urgency, .request = std::move(request), .callbacks = std::move(callbacks)});
+      queue.push_back({.id = ++last_id_,
+                       .urgency = urgency,
+                       .start_by = start_by,
+                       .request = std::move(request),
+                       .callbacks = std::move(callbacks)});
       CountWaiting();
       wake_.notify_one();
       return last_id_;
@@ -86,6 +91,7 @@ class SchedulerImpl : public Scheduler {
   struct Request {
     uint64_t id = 0;
     Urgency urgency = Urgency::kNormal;
+    TimePoint start_by;
     SequenceRequest request;
     RequestCallbacks callbacks;
   };
@@ -163,6 +169,7 @@ class SchedulerImpl : public Scheduler {
         cancelled.swap(cancelled_);
       }
       for (const uint64_t id : cancelled) CancelNow(id);
+      EndLate();
       Admit();
       if (!group_.empty()) Step();
     }
@@ -242,6 +249,22 @@ class SchedulerImpl : public Scheduler {
       if (found.id == 0) return;
     }
     EndUnstarted(found);
+  }
+
+  void EndLate() {
+    const TimePoint now = Clock::now();
+    std::vector<Request> late;
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::deque<Request>* const queue : {&waiting_, &background_waiting_}) {
+        const auto from = std::stable_partition(queue->begin(), queue->end(),
+                                                [now](const Request& request) { return request.start_by > now; });
+        std::move(from, queue->end(), std::back_inserter(late));
+        queue->erase(from, queue->end());
+      }
+      CountWaiting();
+    }
+    for (Request& request : late) EndUnstarted(request);
   }
 
   static void EndUnstarted(Request& request) {

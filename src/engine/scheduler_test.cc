@@ -123,6 +123,45 @@ TEST(Scheduler, RequestsThatFillTheContextToTheLastPositionRunTogether) {
   EXPECT_EQ(order, "abAB") << "the second begins before the first has ended";
 }
 
+TEST(Scheduler, EndsARequestThatWaitsTooLong) {
+  const std::string folder = std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/goldens/qwen3_moe";
+  const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();
+  const std::unique_ptr<Engine> engine = Engine::Start(*files, {.context = 96}).value();
+  const std::unique_ptr<Scheduler> scheduler = engine->NewScheduler({}).value();
+  std::vector<int> ended;  // of the scheduler's thread
+  std::latch left(3);
+  const auto submit = [&](int number, std::function<void()> on_token, Scheduler::TimePoint start_by) {
+    const Result<uint64_t> id = scheduler->Submit(RequestOf(7),
+                                                  {.on_token =
+                                                       [on_token = std::move(on_token)](const GeneratedToken&) {
+                                                         if (on_token) on_token();
+                                                         return true;
+                                                       },
+                                                   .on_prompt = {},
+                                                   .on_end =
+                                                       [&, number](const Result<GenerateResult>& result) {
+                                                         const bool cut =
+                                                             result->finish_reason == FinishReason::kCancelled;
+                                                         EXPECT_EQ(cut, number == 2);
+                                                         ended.push_back(number);
+                                                         left.count_down();
+                                                       }},
+                                                  Urgency::kNormal, start_by);
+    EXPECT_TRUE(id.ok());
+  };
+  bool first = true;
+  submit(
+      1,
+      [&] {
+        if (!std::exchange(first, false)) return;
+        submit(2, {}, std::chrono::steady_clock::now());
+        submit(3, {}, std::chrono::steady_clock::now() + std::chrono::hours(1));
+      },
+      Scheduler::TimePoint::max());
+  left.wait();
+  EXPECT_EQ(ended, (std::vector<int>{2, 1, 3}));
+}
+
 TEST(Scheduler, RunsBackgroundRequestsWhenNoOtherWaits) {
   const std::string folder = std::string(NUNSPARK_SOURCE_DIR) + "/tests/data/goldens/qwen3_moe";
   const std::unique_ptr<ModelFiles> files = ModelFiles::Open(folder).value();

@@ -113,7 +113,7 @@ Status Generation::Submit(int32_t choice) {
     };
   }
   ASSIGN_OR_RETURN(const uint64_t id,
-                   target_.scheduler.Submit(std::move(sequence), std::move(callbacks), target_.urgency));
+                   target_.scheduler.Submit(std::move(sequence), std::move(callbacks), target_.urgency, Deadline()));
   const std::lock_guard lock(ids_mutex_);
   ids_.push_back(id);
   return Status();
@@ -140,9 +140,14 @@ void Generation::Cancel() {
   for (const uint64_t id : ids_) target_.scheduler.Cancel(id);
 }
 
+Scheduler::TimePoint Generation::Deadline() const {
+  if (target_.timeout_s <= 0) return Scheduler::TimePoint::max();
+  return start_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(target_.timeout_s));
+}
+
 bool Generation::GoesOn() const {
   if (cancelled_.load(std::memory_order_relaxed) || sink_->closed()) return false;
-  return target_.timeout_s <= 0 || Seconds(Clock::now() - start_) < target_.timeout_s;
+  return Clock::now() < Deadline();
 }
 
 bool Generation::OnToken(int32_t choice, const GeneratedToken& token) {
@@ -219,7 +224,7 @@ void Generation::OnAnswerEnd(int32_t choice, Result<GenerateResult> result) {
     } else if (result->finish_reason == FinishReason::kCancelled) {
       end = AnswerEnd::kCancelled;
       if (status_.ok()) {
-        const bool late = target_.timeout_s > 0 && Seconds(Clock::now() - start_) >= target_.timeout_s;
+        const bool late = Clock::now() >= Deadline();
         status_ = CancelledError(late ? fmt::format("the request took longer than {} s", target_.timeout_s)
                                       : std::string("the request was cancelled"));
       }

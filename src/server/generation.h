@@ -124,6 +124,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   Status Submit(int32_t choice);
   void SubmitRest();
+  Scheduler::TimePoint Deadline() const;
   bool GoesOn() const;
   bool OnToken(int32_t choice, const GeneratedToken& token);
   void OnAnswerEnd(int32_t choice, Result<GenerateResult> result);

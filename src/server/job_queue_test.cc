@@ -56,7 +56,8 @@ class FakeEngine : public Scheduler {
     wake_.notify_all();
     thread_.join();
   }
-  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency) override {
+  Result<uint64_t> Submit(SequenceRequest request, RequestCallbacks callbacks, Urgency,
+                          TimePoint /*start_by*/) override {
     const std::lock_guard lock(mutex_);
     prompts.emplace_back(request.prompt.begin(), request.prompt.end());
     waiting_.push_back({.id = ++last_id_, .request = std::move(request), .callbacks = std::move(callbacks)});
