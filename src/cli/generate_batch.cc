@@ -44,7 +44,6 @@ constexpr int64_t kWaitingPerRunning = 2;
 constexpr int64_t kBlock = 64;
 
 struct Line {
-  Json id;
   std::vector<int32_t> prompt;
   TextOptions options;
 };
@@ -84,18 +83,21 @@ Result<std::vector<int32_t>> PromptOf(const Json& line, const ModelFiles& files,
   return ChatPrompt(files, std::move(conversation));
 }
 
-Result<Line> ParseLine(std::string_view text, bool too_long, const ModelFiles& files, const BatchJob& job) {
+// `id`: of the line, if it has one, whatever else is wrong with it.
+Result<Line> ParseLine(std::string_view text, bool too_long, const ModelFiles& files, const BatchJob& job, Json& id) {
+  constexpr std::string_view kLikeThis = R"(a line is an object such as {"prompt": "Hello"})";
   if (too_long) return InvalidArgumentError("the line is longer than 64 MiB");
-  Line line{.id = {}, .prompt = {}, .options = job.defaults};
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text, "the line"));
-  if (!json.is_object()) return InvalidArgumentError("the line must be an object");
-  if (const Json* const id = json.Find("id")) line.id = *id;
-  ASSIGN_OR_RETURN(line.prompt, PromptOf(json, files, job));
-  for (const auto& [name, value] : json.as_object()) {
+  Line line{.prompt = {}, .options = job.defaults};
+  const Result<Json> json = ParseJson(text, "the line");
+  if (!json.ok()) return InvalidArgumentError(fmt::format("{}; {}", json.status().message(), kLikeThis));
+  if (!json->is_object()) return InvalidArgumentError(std::string(kLikeThis));
+  if (const Json* const found = json->Find("id")) id = *found;
+  for (const auto& [name, value] : json->as_object()) {
     if (name == "id" || name == "prompt" || name == "prompt_ids" || name == "messages" || name == "system") continue;
     ASSIGN_OR_RETURN(const bool known, TakeTextField(name, value, line.options));
     if (!known) return InvalidArgumentError(fmt::format("\"{}\" is no field of a line", name));
   }
+  ASSIGN_OR_RETURN(line.prompt, PromptOf(*json, files, job));
   return line;
 }
 
@@ -127,7 +129,8 @@ Result<Survey> LookThrough(const ModelFiles& files, int64_t limit, const BatchJo
     ++survey.lines;
     bytes += std::ssize(text);
     progress.Update(bytes, size);
-    const Result<Line> line = ParseLine(text, too_long, files, job);
+    Json id;
+    const Result<Line> line = ParseLine(text, too_long, files, job, id);
     if (!line.ok()) return Status();  // told when it is its turn
     const int64_t positions = PositionsOf(*line);
     if (limit > 0 && positions > limit) return Status();
@@ -330,13 +333,18 @@ class Batch {
       return Status();
     }
     RETURN_IF_ERROR(WaitUntil([this] { return waiting_ < job_.parallel * (1 + kWaitingPerRunning); }));
-    Result<Line> line = ParseLine(text, too_long, files_, job_);
+    Json id;
+    Result<Line> line = ParseLine(text, too_long, files_, job_, id);
     if (!line.ok()) {
-      Fail(index, hash, Json(), line.status());
+      Fail(index, hash, id, line.status());
       return Status();
     }
-    auto run = std::make_shared<Running>(Running{
-        .index = index, .hash = hash, .id = line->id, .options = line->options.generate, .stream = {}, .text = {}});
+    auto run = std::make_shared<Running>(Running{.index = index,
+                                                 .hash = hash,
+                                                 .id = std::move(id),
+                                                 .options = line->options.generate,
+                                                 .stream = {},
+                                                 .text = {}});
     if (files_.has_tokenizer()) {
       ASSIGN_OR_RETURN(run->stream, files_.NewTextStream(line->options.stops));
     }

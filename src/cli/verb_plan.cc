@@ -171,7 +171,7 @@ std::vector<std::string> Advice(const Planned& p) {
     advice.push_back(
         fmt::format("--budget {} would give {:.1f} x ({} for the whole process)", SizeFlagAtLeast(better->budget_bytes),
                     better->speed.tokens_per_s / p.speed.tokens_per_s, FormatSize(better->plan->total_bytes)));
-  } else if (drive_binds && m.budget_bytes < p.knee_bytes) {
+  } else if (m.budget_bytes < p.knee_bytes) {
     advice.push_back(fmt::format("more memory would help, up to a budget of {}; this machine leaves {} ({})",
                                  FormatSize(p.knee_bytes), FormatSize(m.ceiling_bytes), m.ceiling_bound));
   }
@@ -213,8 +213,8 @@ void PrintText(const Planned& p) {
   Print(fmt::format("\nbudget {} for weights, set by {}", FormatSize(m.budget_bytes), m.budget_bound));
   Print(fmt::format("  floor {}: {}", FormatSize(m.floor_bytes), FloorText(p)));
   if (p.knee_bytes > 0) {
-    Print(fmt::format("  knee  {}: from here on the drive is no longer slower than the processor; more gains little",
-                      FormatSize(p.knee_bytes)));
+    Print(fmt::format("  knee  {}: from here on it runs at {:.0f} % of what all weights in memory give, or more",
+                      FormatSize(p.knee_bytes), kKneeShare * 100));
   }
   Print(fmt::format("  full  {}: every weight stays in memory", FormatSize(m.full_bytes)));
   Print(fmt::format("\ndrive {}; memory {}/s with {} threads", p.drive_text,

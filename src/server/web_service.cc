@@ -253,6 +253,11 @@ void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange
   if (out.empty()) {
     out = ModelNameOf(source);
     if (AsciiLower(out).ends_with(".gguf")) out.resize(out.size() - 5);
+    // A checkpoint that lies where packs are keeps its name.
+    if (std::filesystem::path(*path).lexically_normal() ==
+        (std::filesystem::path(options_.packed_root) / out).lexically_normal()) {
+      out += "-packed";
+    }
   }
   const std::string out_dir = (std::filesystem::path(options_.packed_root) / out).lexically_normal().string();
   const Status started = task_->Start(

@@ -117,7 +117,7 @@ int64_t KneeBudget(const ModelLayout& layout, const PieceIndex& index, const Mem
     const Result<MemoryPlan> tried = MakeMemoryPlan(layout, index, {.budget_bytes = budget_bytes}, {});
     if (!tried.ok()) return false;
     const SpeedEstimate estimate = EstimateSpeed(layout, index, *tried, rates);
-    return estimate.drive_s <= estimate.compute_s;
+    return estimate.tokens_per_s * estimate.compute_s >= kKneeShare;
   };
   int64_t low = plan.floor_bytes, high = plan.full_bytes;
   if (low >= high || keeps_up(low)) return low;

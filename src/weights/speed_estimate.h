@@ -40,8 +40,9 @@ double TypicalHitRate(int64_t slots, int64_t experts, int64_t experts_per_layer,
 SpeedEstimate EstimateSpeed(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
                             const MachineRates& rates, std::optional<double> hit_rate = std::nullopt);
 
-// The budget from which on the drive no longer bounds decoding: more than that gains little. Between plan.floor_bytes
-// and plan.full_bytes. `plan`: of any budget.
+// The smallest budget at which decoding is kKneeShare as fast as with all weights in memory: more gains little. Between
+// plan.floor_bytes and plan.full_bytes. `plan`: of any budget.
+inline constexpr double kKneeShare = 0.8;
 int64_t KneeBudget(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan& plan,
                    const MachineRates& rates);
 

@@ -109,7 +109,7 @@ TEST_F(Batches, EveryTextIsTheOneThatItsPromptGivesAlone) {
 
 TEST_F(Batches, BadLinesAreResultsAndTheOthersGoOn) {
   WriteLines({R"({"prompt": "Hello", "max_tokens": 4})", "no json", R"({"id": "x"})", "",
-              R"({"prompt": "Hello", "max_token": 4})", R"({"prompt": "Hello", "top_p": 3})",
+              R"({"id": 9, "max_token": 4})", R"({"prompt": "Hello", "top_p": 3})",
               R"({"prompt": "Hello", "max_tokens": 100000000})", R"({"prompt": 5})",
               R"({"prompt_ids": [1, 99999999], "max_tokens": 2})", R"({"prompt": "Hello", "stop": 3})"});
   const Ran ran = Nunspark(Command());
@@ -132,6 +132,7 @@ TEST_F(Batches, BadLinesAreResultsAndTheOthersGoOn) {
     ASSERT_NE(error, nullptr) << i;
     EXPECT_NE(error->Find("message")->as_string().find(parts[i]), std::string::npos) << WriteJson(*error);
   }
+  EXPECT_EQ(results.at(3).Find("id")->as_int(), 9);
   // The same command again has nothing left to do, and still says that some failed.
   const Ran again = Nunspark(Command());
   EXPECT_EQ(again.code, 1) << again.err;
