@@ -116,6 +116,14 @@ std::optional<std::string> DecodePath(std::string_view path) {
   return decoded;
 }
 
+// Clients that are told to use a proxy name the server in front of the path (RFC 9112, 3.2.2).
+std::string_view WithoutHost(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (AsciiLower(target.substr(0, kScheme.size())) != kScheme) return target;
+  const size_t slash = target.find('/', kScheme.size());
+  return slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
+}
+
 // Whether the other side has ended the connection, whatever is left to be read.
 bool HungUp(int socket) {
 #ifdef POLLRDHUP
@@ -495,8 +503,13 @@ class HttpServerImpl : public HttpServer {
     const http::request_header<>& head = parser.get().base();
     request.method = std::string(head.method_string());
     const std::string_view target(head.target().data(), head.target().size());
+    const std::string_view codings(head[http::field::transfer_encoding].data(),
+                                   head[http::field::transfer_encoding].size());
+    if (!codings.empty() && (AsciiLower(codings) != "chunked" || head.count(http::field::transfer_encoding) > 1)) {
+      co_return co_await Refuse(stream, 501, "the only transfer coding that is understood is chunked");
+    }
     const size_t mark = target.find_first_of("?#");
-    std::optional<std::string> path = DecodePath(target.substr(0, mark));
+    std::optional<std::string> path = DecodePath(WithoutHost(target.substr(0, mark)));
     if (!path) co_return co_await Refuse(stream, 400, "the request's path is malformed");
     request.path = std::move(*path);
     if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));

@@ -19,8 +19,9 @@ constexpr size_t kMostFiles = 10'000;
 
 template <auto member>
 bool TakeText(const Json& value, JobRequest& request) {
-  if (value.is_string()) request.*member = value.as_string();
-  return value.is_string();
+  if (!value.is_string() || value.as_string().find('\0') != std::string::npos) return false;
+  request.*member = value.as_string();
+  return true;
 }
 
 template <auto member>
@@ -78,7 +79,7 @@ struct JobField {
   std::string_view name, wanted;
   bool (*take)(const Json& value, JobRequest& request);
 };
-constexpr std::string_view kText = "a string", kCount = "an integer from 1 to 268435456",
+constexpr std::string_view kText = "a string without NUL", kCount = "an integer from 1 to 268435456",
                            kSmall = "an integer from 1 to 1000", kTruth = "true or false";
 constexpr JobField kFields[] = {
     {"model", kText, TakeText<&JobRequest::model>},

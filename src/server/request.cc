@@ -1,6 +1,7 @@
 #include "server/request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -372,6 +373,14 @@ std::vector<Field> With(std::span<const Field> own) {
   return fields;
 }
 
+bool IsFinite(const Json& json) {
+  if (json.is_number()) return std::isfinite(json.as_double());
+  if (json.is_array()) return std::all_of(json.as_array().begin(), json.as_array().end(), IsFinite);
+  if (!json.is_object()) return true;
+  return std::all_of(json.as_object().begin(), json.as_object().end(),
+                     [](const auto& member) { return IsFinite(member.second); });
+}
+
 }  // namespace
 
 Result<Json> ParseBody(std::string_view body) {
@@ -379,7 +388,9 @@ Result<Json> ParseBody(std::string_view body) {
     return InvalidArgumentError(fmt::format("the request's body holds more than {} values", kMostValues));
   }
   Result<Json> json = ParseJson(body, "the request's body");
-  return json.ok() ? std::move(json) : InvalidArgumentError(json.status().message());
+  if (!json.ok()) return InvalidArgumentError(json.status().message());
+  if (!IsFinite(*json)) return InvalidArgumentError("the request's body holds a number beyond what a double can be");
+  return json;
 }
 
 Status WrongField(std::string_view name, std::string_view wanted, const Json& found) {

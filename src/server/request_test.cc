@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/batch_input.h"
@@ -67,6 +68,14 @@ TEST(Request, SamplingAndToolsAreTaken) {
   EXPECT_EQ(request.tool_name, "f");
   EXPECT_EQ(request.response, ResponseKind::kJsonSchema);
   EXPECT_EQ(request.response_form, R"({"type":"object"})");
+}
+
+TEST(Request, NumbersThatNoDoubleHoldsAreRefusedWhereverTheyStand) {
+  for (const char* body :
+       {R"({"temperature": 1e400})", R"({"tools": [{"a": [0, -1e999]}]})",
+        R"({"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [1e400]}}}})"}) {
+    EXPECT_THAT(Parse(body).status().message(), testing::HasSubstr("beyond what a double can be")) << body;
+  }
 }
 
 TEST(Request, FieldsThatGoTogetherMayComeInAnyOrder) {

@@ -1,12 +1,7 @@
 #include "server/service.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
-#include <deque>
-#include <functional>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -117,50 +112,6 @@ void AddEngine(const EngineStats& engine, PrometheusText& text) {
 const ModelFilesImpl& Impl(const ModelFiles& files) { return static_cast<const ModelFilesImpl&>(files); }
 
 }  // namespace
-
-// Threads for what takes longer than a moment: JSON of megabytes, templates, tokens.
-class Service::Workers {
- public:
-  explicit Workers(int count) {
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
-  }
-  ~Workers() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    wake_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  void Post(std::function<void()> job) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    wake_.notify_one();
-  }
-
- private:
-  void Run() {
-    while (true) {
-      std::function<void()> job;
-      {
-        std::unique_lock lock(mutex_);
-        wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-        if (stopping_) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
-      }
-      job();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
-};
 
 Service::Service(const ModelFiles& files, Scheduler& scheduler, ServiceOptions options)
     : files_(files),

@@ -12,6 +12,7 @@
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/request.h"
+#include "server/workers.h"
 #include "text/grammar/compiled_grammar.h"
 #include "text/grammar/grammar_vocabulary.h"
 
@@ -56,8 +57,6 @@ class Service {
   void Drain() { draining_.store(true, std::memory_order_relaxed); }
 
  private:
-  class Workers;
-
   void Generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   // The prompt of a request, and how its answer is to be read.
   struct Prepared {

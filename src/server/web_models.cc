@@ -64,7 +64,15 @@ void WebModels::Run() {
       next = std::move(wanted_.front());
       wanted_.pop_front();
     }
-    Json badge = Badge(next.second);
+    Json badge;
+    try {
+      badge = Badge(next.second);
+    } catch (const std::bad_alloc&) {
+      badge = Json(Json::Object{{"state", "unsupported"},
+                                {"tok_per_s", Json()},
+                                {"text", "not looked at"},
+                                {"reason", "there is no memory left to look at it"}});
+    }
     const std::lock_guard lock(mutex_);
     badges_[next.first] = std::move(badge);
   }

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
 
 #include "base/ascii.h"
 #include "io/file.h"
@@ -61,28 +59,12 @@ HttpResponse DetailError(int status, const std::string& text) {
   return {.status = status, .body = WriteJson(Json(Json::Object{{"detail", text}}))};
 }
 
-// For what takes longer than a moment.
-class WebService::Workers {
- public:
-  template <typename Job>
-  void Post(Job job) {
-    boost::asio::post(pool_, std::move(job));
-  }
-  ~Workers() {
-    pool_.stop();
-    pool_.join();
-  }
-
- private:
-  boost::asio::thread_pool pool_{kWorkers};
-};
-
 WebService::WebService(WebOptions options)
     : options_(std::move(options)),
       models_({.packed_root = options_.packed_root, .cache = options_.hub ? options_.hub->cache : std::string()}),
       pool_(options_.engine),
       task_(std::make_unique<LongTask>()),
-      workers_(std::make_unique<Workers>()) {}
+      workers_(std::make_unique<Workers>(kWorkers)) {}
 
 Result<std::unique_ptr<WebService>> WebService::Create(WebOptions options) {
   std::unique_ptr<WebService> service(new WebService(std::move(options)));
@@ -250,6 +232,7 @@ void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange
   const Result<std::string> path = models_.PathOf(source);
   if (!path.ok()) return exchange->Send(FailureResponse(path.status()));
   std::string out = TextOf(*body, "out_dir");
+  if (out.find('\0') != std::string::npos) return exchange->Send(DetailError(400, "\"out_dir\" holds a NUL"));
   if (out.empty()) {
     out = ModelNameOf(source);
     if (AsciiLower(out).ends_with(".gguf")) out.resize(out.size() - 5);

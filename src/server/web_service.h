@@ -16,6 +16,7 @@
 #include "server/job_queue.h"
 #include "server/long_task.h"
 #include "server/web_models.h"
+#include "server/workers.h"
 
 namespace nunspark::server {
 
@@ -43,7 +44,6 @@ class WebService {
   void Close();
 
  private:
-  class Workers;
   explicit WebService(WebOptions options);
 
   void Answer(HttpRequest& request, const std::shared_ptr<Exchange>& exchange);

@@ -204,6 +204,11 @@ TEST_F(Abuse, HeadsThatAreNoneAreRefused) {
   }
   EXPECT_EQ(Raw(kPost + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
   EXPECT_EQ(Raw(kPost + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"), 400);
+  for (const char* coding : {"gzip", "gzip, chunked", "identity"}) {
+    EXPECT_EQ(Raw(kPost + "Transfer-Encoding: " + coding + "\r\n\r\n0\r\n\r\n"), 501) << coding;
+  }
+  EXPECT_EQ(Raw("GET http://x/health" + kHost + "\r\n"), 200) << "as clients of proxies ask";
+  EXPECT_EQ(Raw("GET http://x" + kHost + "\r\n"), 404);
   EXPECT_EQ(Raw("GET /health HTTP/9.9\r\n\r\n"), 400);
   EXPECT_EQ(Raw(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + std::string(200, '\x7f')), 400);
   for (const char* path : {"/v1/files/../../../../etc/passwd", "/v1/files/..%2f..%2f..%2fetc%2fpasswd",
