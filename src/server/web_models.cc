@@ -1,6 +1,7 @@
 #include "server/web_models.h"
 
 #include <algorithm>
+#include <new>
 
 #include <fmt/format.h>
 
