@@ -233,16 +233,16 @@ void WebService::Pack(const HttpRequest& request, const std::shared_ptr<Exchange
   if (!path.ok()) return exchange->Send(FailureResponse(path.status()));
   std::string out = TextOf(*body, "out_dir");
   if (out.find('\0') != std::string::npos) return exchange->Send(DetailError(400, "\"out_dir\" holds a NUL"));
+  const auto in_root = [this](const std::string& name) {
+    return (std::filesystem::path(options_.packed_root) / name).lexically_normal();
+  };
   if (out.empty()) {
     out = ModelNameOf(source);
     if (AsciiLower(out).ends_with(".gguf")) out.resize(out.size() - 5);
     // A checkpoint that lies where packs are keeps its name.
-    if (std::filesystem::path(*path).lexically_normal() ==
-        (std::filesystem::path(options_.packed_root) / out).lexically_normal()) {
-      out += "-packed";
-    }
+    if (in_root(out) == std::filesystem::path(*path).lexically_normal()) out += "-packed";
   }
-  const std::string out_dir = (std::filesystem::path(options_.packed_root) / out).lexically_normal().string();
+  const std::string out_dir = in_root(out).string();
   const Status started = task_->Start(
       "pack", source, out_dir, [path = *path, out_dir](LongTask& task) { return PackModel(path, out_dir, task); },
       AnswerWith(exchange));

@@ -55,9 +55,9 @@ Work WorkOf(const ModelLayout& layout, const PieceIndex& index, const MemoryPlan
   return work;
 }
 
-// The mean over the layers of a token of what a layer's experts take. Misses are uneven: a layer
-// without one leaves the drive idle, one with several leaves the processor idle. Each of `used` experts misses with the
-// same probability; those in memory are computed while others are read, and the one that arrives last after that.
+// The mean over the layers of a token of what a layer's experts take. Misses are uneven: a layer without one leaves the
+// drive idle, one with several leaves the processor idle. Each of `used` experts misses with the same probability;
+// those in memory are computed while others are read, and the one that arrives last after that.
 double ExpertSeconds(int32_t used, double miss_rate, double compute_s, double read_s) {
   double mean = 0;
   double ways = 1;  // to choose the experts that miss
