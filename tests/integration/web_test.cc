@@ -286,6 +286,15 @@ TEST(Web, PacksAModelAndSaysHowFarItIs) {
   EXPECT_EQ(MemberOf(state, {"state"}).as_string(), "done");
   EXPECT_EQ(MemberOf(state, {"done"}), MemberOf(state, {"total"}));
   EXPECT_EQ(Nunspark("verify " + out).code, 0);
+  // A checkpoint that lies where packs are stays what it is.
+  const std::string beside = PackedRoot() + "/beside";
+  fs::copy(Demo(), beside, fs::copy_options::recursive);
+  const Reply second = web.Post("/api/pack", Json::Object{{"source", beside}});
+  ASSERT_EQ(second.status, 200) << second.body;
+  EXPECT_EQ(MemberOf(second.json(), {"out_dir"}).as_string(), beside + "-packed");
+  fs::remove_all(beside);
+  fs::remove_all(beside + "-packed");
+  EXPECT_EQ(web.Post("/api/pack", Json::Object{{"source", Demo()}, {"out_dir", std::string("a\0b", 3)}}).status, 400);
 }
 
 TEST(Web, DownloadsNothingWhereThatIsForbidden) {
