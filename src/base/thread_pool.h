@@ -61,20 +61,31 @@ class ThreadPool {
         &fn);
   }
 
+  // A loop among several, and what one of its items costs beside those of the others.
+  struct Part {
+    int64_t items;
+    int64_t cost = 1;
+  };
+
   // Several loops in one job, say over the outputs of several matrices: calls fn(part, begin, end, thread) so that
-  // [0, items(part)) of every part in [0, parts) is covered once; ranges begin at multiples of `grain`. Threads take
-  // ranges as they become free, so shares follow the time that items take, whatever part they are of.
-  template <typename Items, typename Fn>
-  void ParallelForParts(int64_t parts, const Items& items, int64_t grain, const Fn& fn) {
+  // [0, part_of(part).items) of every part in [0, parts) is covered once; ranges begin at multiples of `grain`. Every
+  // thread's share costs about the same. REQUIRES: costs > 0.
+  template <typename PartOf, typename Fn>
+  void ParallelForParts(int64_t parts, const PartOf& part_of, int64_t grain, const Fn& fn) {
+    // In units of cost. The grains that begin within a range belong to it.
     int64_t units = 0;
-    for (int64_t part = 0; part < parts; ++part) units += CeilDiv(items(part), grain);
+    for (int64_t i = 0; i < parts; ++i) {
+      const Part part = part_of(i);
+      units += CeilDiv(part.items, grain) * part.cost;
+    }
     ParallelFor(units, 1, [&](int64_t begin, int64_t end, int thread) {
       int64_t before = 0;
-      for (int64_t part = 0; part < parts && before < end; ++part) {
-        const int64_t count = items(part), last = std::min((end - before) * grain, count);
-        const int64_t first = std::max<int64_t>(begin - before, 0) * grain;
-        if (first < last) fn(part, first, last, thread);
-        before += CeilDiv(count, grain);
+      for (int64_t i = 0; i < parts && before < end; ++i) {
+        const Part part = part_of(i);
+        const int64_t first = CeilDiv(std::max<int64_t>(begin - before, 0), part.cost) * grain;
+        const int64_t last = std::min(CeilDiv(end - before, part.cost) * grain, part.items);
+        if (first < last) fn(i, first, last, thread);
+        before += CeilDiv(part.items, grain) * part.cost;
       }
     });
   }

@@ -121,11 +121,15 @@ TEST(ThreadPoolParts, CoverEveryItemOfEveryPartOnce) {
   for (const int threads : {1, 2, 3}) {
     const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(threads).value();
     for (const std::vector<int64_t>& counts : cases) {
-      for (const int64_t grain : {1, 16}) {
+      for (const auto& [grain, costs] : {std::pair(1, 0), {16, 0}, {1, 2}, {16, 5}}) {
         std::vector<std::vector<int>> hits;
         for (const int64_t count : counts) hits.emplace_back(static_cast<size_t>(count), 0);
         pool->ParallelForParts(
-            static_cast<int64_t>(counts.size()), [&](int64_t part) { return counts[static_cast<size_t>(part)]; }, grain,
+            static_cast<int64_t>(counts.size()),
+            [&](int64_t part) {
+              return ThreadPool::Part{.items = counts[static_cast<size_t>(part)], .cost = costs * part + 1};
+            },
+            grain,
             [&](int64_t part, int64_t begin, int64_t end, int thread) {
               EXPECT_LT(thread, threads);
               EXPECT_EQ(begin % grain, 0);

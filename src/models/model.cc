@@ -282,7 +282,8 @@ void Model::Project(std::initializer_list<Product> products, const Lease& lease,
     if (Rounds(product.weight)) RoundRows(in, product.weight.cols);
   }
   pool_.ParallelForParts(
-      std::ssize(products), [&](int64_t i) { return products.begin()[i].weight.rows; }, kOutputGrain,
+      std::ssize(products), [&](int64_t i) { return ThreadPool::Part{.items = products.begin()[i].weight.rows}; },
+      kOutputGrain,
       [&](int64_t i, int64_t begin, int64_t end, int thread) {
         const Product& product = products.begin()[i];
         MultiplyRange(product.weight, lease, in, begin, end, product.y, thread);

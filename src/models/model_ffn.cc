@@ -203,7 +203,9 @@ void Model::GroupByExpert(const LayerPlan& plan, int64_t rows) {
   // Filling moves each start to the next expert's; walking slots backwards restores them.
   for (int64_t slot = slots - 1; slot >= 0; --slot) {
     const size_t e = static_cast<size_t>(routing.experts[static_cast<size_t>(slot)]);
-    routing.slots[static_cast<size_t>(--routing.starts[e + 1])] = static_cast<int32_t>(slot);
+    const int32_t place = --routing.starts[e + 1];
+    routing.slots[static_cast<size_t>(place)] = static_cast<int32_t>(slot);
+    routing.places[static_cast<size_t>(slot)] = place;
   }
   for (size_t e = 0; e < static_cast<size_t>(h.experts); ++e) routing.starts[e] = routing.starts[e + 1];
   routing.starts[static_cast<size_t>(h.experts)] = static_cast<int32_t>(slots);
@@ -246,8 +248,8 @@ void Model::ActivateRows(const LayerPlan& plan, const Lease& core, int64_t rows,
   if (Rounds(down)) RoundRows(activated, width);
 }
 
-// Runs some experts over their rows: gather, gate and up, down, scatter into s.parts. What down needs may still be on
-// its way. REQUIRES: one expert, or room for the rows of all.
+// Runs some experts over their rows: gather, gate and up, down into s.parts. What down needs may still be on its way.
+// REQUIRES: one expert, or room for the rows of all.
 Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
   const HParams& h = hparams();
@@ -262,11 +264,17 @@ Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, 
   // Calls product(expert, first row, rows, matrix, begin, end, thread) for all outputs of `matrices` matrices of each
   // expert, as one job.
   const auto run = [&](int64_t matrices, int64_t outputs, const auto& product) {
+    const auto rows_of = [&](size_t e) { return first_rows[e + 1] - first_rows[e]; };
     pool_.ParallelForParts(
-        std::ssize(experts) * matrices, [&](int64_t) { return outputs; }, kOutputGrain,
+        std::ssize(experts) * matrices,
+        [&](int64_t part) {
+          // Reading a matrix takes about as long as one row of products.
+          return ThreadPool::Part{.items = outputs, .cost = 1 + rows_of(static_cast<size_t>(part / matrices))};
+        },
+        kOutputGrain,
         [&](int64_t part, int64_t begin, int64_t end, int thread) {
           const auto e = static_cast<size_t>(part / matrices);
-          product(experts[e], first_rows[e], first_rows[e + 1] - first_rows[e], part % matrices, begin, end, thread);
+          product(experts[e], first_rows[e], rows_of(e), part % matrices, begin, end, thread);
         });
   };
   const auto input_of = [&](const float* x, int64_t width, int64_t first_row, int64_t rows) {
@@ -284,14 +292,9 @@ Status Model::RunExperts(const LayerPlan& plan, std::span<const Lease> experts, 
   for (const Lease& expert : experts) RETURN_IF_ERROR(weights.AwaitRest(expert));
   run(1, dim, [&](const Lease& expert, int64_t row, int64_t rows, int64_t, int64_t begin, int64_t end, int thread) {
     const Input activated = input_of(s.gate, width, row, rows);
-    MultiplyRange(plan.expert_down, expert, activated, begin, end, s.gathered + row * dim, thread);
+    const int64_t place = s.routing.starts[static_cast<size_t>(expert.piece() - plan.first_expert)];
+    MultiplyRange(plan.expert_down, expert, activated, begin, end, s.parts + place * dim, thread);
   });
-  int64_t at = 0;
-  for (const Lease& expert : experts) {
-    for (const int32_t slot : s.routing.SlotsOf(expert.piece() - plan.first_expert)) {
-      std::copy_n(s.gathered + at++ * dim, dim, s.parts + int64_t{slot} * dim);
-    }
-  }
   return Status();
 }
 
@@ -307,8 +310,8 @@ void Model::Combine(int64_t rows, float* out) {
       float* const sum = out + r * dim;
       std::fill_n(sum, dim, 0.0f);
       for (int64_t rank = 0; rank < k; ++rank) {
-        const int64_t slot = r * k + rank;
-        kernels_.add_scaled(sum, s.routing.weights[static_cast<size_t>(slot)], s.parts + slot * dim, dim);
+        const auto slot = static_cast<size_t>(r * k + rank);
+        kernels_.add_scaled(sum, s.routing.weights[slot], s.parts + int64_t{s.routing.places[slot]} * dim, dim);
       }
     }
   });

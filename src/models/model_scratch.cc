@@ -90,7 +90,7 @@ int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int6
 }
 
 int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
-  return rows * h.experts_per_token * 12 + (h.experts + 1) * 28 + h.experts * static_cast<int64_t>(sizeof(Lease));
+  return rows * h.experts_per_token * 16 + (h.experts + 1) * 28 + h.experts * static_cast<int64_t>(sizeof(Lease));
 }
 
 PageUse Model::page_use() const { return scratch_->memory.page_use(); }
@@ -116,6 +116,7 @@ Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int
   routing.experts.resize(static_cast<size_t>(rows * h.experts_per_token));
   routing.weights.resize(routing.experts.size());
   routing.slots.resize(routing.experts.size());
+  routing.places.resize(routing.experts.size());
   routing.starts.resize(static_cast<size_t>(h.experts) + 1);
   routing.wanted.reserve(static_cast<size_t>(h.experts));
   routing.last_rows.reserve(static_cast<size_t>(h.experts));

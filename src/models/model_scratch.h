@@ -48,7 +48,7 @@ struct Model::Scratch {
   float* up = nullptr;
   float* routed = nullptr;              // experts: [rows, model_dim] their input, where it is not `normed`
   float* gathered = nullptr;            // [rows, model_dim] the rows of one expert
-  float* parts = nullptr;               // [rows * experts_per_token, model_dim]
+  float* parts = nullptr;               // [rows * experts_per_token, model_dim] of the slots, by their places
   float* router = nullptr;              // [rows, experts]
   float* per_layer = nullptr;           // per-layer inputs [rows, layers * per_layer_dim]
   float* projected = nullptr;           // the same shape, while they are made
@@ -66,6 +66,7 @@ struct Model::Scratch {
     std::vector<float> weights;       // [rows * k]
     std::vector<int32_t> starts;      // [experts + 1]
     std::vector<int32_t> slots;       // [rows * k]
+    std::vector<int32_t> places;      // [rows * k] where a slot is among `slots`
     std::vector<PieceId> wanted;      // pieces of the layer that still have to run, by the last row that uses them
     std::vector<int32_t> last_rows;   // [wanted] as announced
     std::vector<Lease> ready;         // those that run together
