@@ -18,6 +18,17 @@ constexpr int64_t kRoundGrain = 4;
 // Tokens gathered on the stack at once, so that nothing is allocated.
 constexpr size_t kTokensAtOnce = 256;
 
+// Paths of a tree are one sequence: its first row is of all of them.
+int32_t CountSequences(const Batch& batch) {
+  int32_t count = 0, end = 0;
+  for (const Row& row : batch.rows) {
+    if (row.sequence < end) continue;
+    ++count;
+    end = row.sequence + row.copies;
+  }
+  return count;
+}
+
 }  // namespace
 
 Model::Model(const ModelLayout& layout, ThreadPool& pool, int32_t max_rows, Numerics numerics)
@@ -164,6 +175,7 @@ Status Model::Layers(int32_t begin, int32_t end, const Batch& batch, WeightSourc
   FillRope(batch);
   const auto first = [](const Row& row) { return row.position == 0; };
   weights.BeginPass({.rows = static_cast<int64_t>(batch.rows.size()),
+                     .sequences = CountSequences(batch),
                      .starts_sequence = std::any_of(batch.rows.begin(), batch.rows.end(), first)});
   for (int32_t layer = begin; layer < end; ++layer) {
     if (batch.cancelled != nullptr && batch.cancelled->load(std::memory_order_relaxed))

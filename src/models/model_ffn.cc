@@ -108,7 +108,8 @@ void Model::Activate(const LayerPlan& plan, const Lease& core, int64_t count) {
 Status Model::FfnMoe(const LayerPlan& plan, WeightSource& weights, Input& in) {
   Scratch& s = *scratch_;
   std::vector<PieceId>& wanted = s.routing.wanted;
-  weights.Announce({.layer = plan.index, .pieces = wanted, .last_rows = s.routing.last_rows});
+  weights.Announce(
+      {.layer = plan.index, .pieces = wanted, .last_rows = s.routing.last_rows, .row_counts = s.routing.row_counts});
   // Experts run as they become available, those that are in memory together where there is room for the rows of all;
   // every (row, rank) has its own output, so the order leaves no trace.
   const bool together = in.rows * hparams().experts_per_token <= max_rows_;
@@ -218,7 +219,11 @@ void Model::GroupByExpert(const LayerPlan& plan, int64_t rows) {
               [&](PieceId a, PieceId b) { return std::pair(last_row(a), a) < std::pair(last_row(b), b); });
   }
   routing.last_rows.clear();
-  for (const PieceId piece : routing.wanted) routing.last_rows.push_back(last_row(piece));
+  routing.row_counts.clear();
+  for (const PieceId piece : routing.wanted) {
+    routing.last_rows.push_back(last_row(piece));
+    routing.row_counts.push_back(static_cast<int32_t>(routing.SlotsOf(piece - plan.first_expert).size()));
+  }
 }
 
 // The rows of some experts, one expert's after the other's, to s.gathered or s.gathered_rounded or both.

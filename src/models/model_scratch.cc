@@ -90,7 +90,7 @@ int64_t Model::Scratch::TotalFloats(const ModelLayout& layout, int threads, int6
 }
 
 int64_t Model::Scratch::RoutingBytes(const HParams& h, int64_t rows) {
-  return rows * h.experts_per_token * 16 + (h.experts + 1) * 28 + h.experts * static_cast<int64_t>(sizeof(Lease));
+  return rows * h.experts_per_token * 16 + (h.experts + 1) * 32 + h.experts * static_cast<int64_t>(sizeof(Lease));
 }
 
 PageUse Model::page_use() const { return scratch_->memory.page_use(); }
@@ -120,6 +120,7 @@ Status Model::Scratch::Allocate(const ModelLayout& layout, int thread_count, int
   routing.starts.resize(static_cast<size_t>(h.experts) + 1);
   routing.wanted.reserve(static_cast<size_t>(h.experts));
   routing.last_rows.reserve(static_cast<size_t>(h.experts));
+  routing.row_counts.reserve(static_cast<size_t>(h.experts));
   routing.predicted.resize(static_cast<size_t>(h.experts));
   routing.scores.resize(static_cast<size_t>(h.experts));
   routing.ready.reserve(static_cast<size_t>(h.experts));

@@ -68,7 +68,8 @@ struct Model::Scratch {
     std::vector<int32_t> slots;       // [rows * k]
     std::vector<int32_t> places;      // [rows * k] where a slot is among `slots`
     std::vector<PieceId> wanted;      // pieces of the layer that still have to run, by the last row that uses them
-    std::vector<int32_t> last_rows;   // [wanted] as announced
+    std::vector<int32_t> last_rows;   // [wanted] as announced, and
+    std::vector<int32_t> row_counts;  // [wanted]
     std::vector<Lease> ready;         // those that run together
     std::vector<int32_t> predicted;   // [experts] the next layer's, the most probable first
     std::vector<float> scores;        // [experts] theirs

@@ -49,6 +49,7 @@ class Lease {
 
 struct PassInfo {
   int64_t rows = 1;
+  int32_t sequences = 1;         // that the rows are of
   bool starts_sequence = false;  // a row of it is the first of its sequence
 };
 
@@ -58,7 +59,8 @@ struct RoutedExperts {
   // Distinct, and in the order of the last row that uses them: reads start in this order, and what the last rows used
   // stays longest in memory.
   std::span<const PieceId> pieces;
-  std::span<const int32_t> last_rows;  // [pieces] the last row of the pass that uses each
+  std::span<const int32_t> last_rows;     // [pieces] the last row of the pass that uses each
+  std::span<const int32_t> row_counts{};  // [pieces] how many use it; empty: one each
 };
 
 // Thread-safety: all calls from the one thread that runs the forward pass, except that leases may be released by any.

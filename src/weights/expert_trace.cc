@@ -39,6 +39,14 @@ bool TakeCall(const Json& line, const ModelLayout& layout, ExpertCall& call) {
   call.layer = static_cast<int32_t>(layer->as_int());
   call.batch_tokens = rows->as_int();
   if (!TakeNumbers(line, "fired", layout.hparams.experts - 1, true, call.fired) || call.fired.empty()) return false;
+  if (const Json* const sequences = line.Find("sequences"); sequences != nullptr) {
+    if (!sequences->is_int() || sequences->as_int() < 1 || sequences->as_int() > call.batch_tokens) return false;
+    call.sequences = static_cast<int32_t>(sequences->as_int());
+    if (!TakeNumbers(line, "row_counts", call.batch_tokens, false, call.row_counts) ||
+        call.row_counts.size() != call.fired.size()) {
+      return false;
+    }
+  }
   if (line.Find("last_rows") == nullptr) {
     call.last_rows.assign(call.fired.size(), static_cast<int32_t>(call.batch_tokens - 1));
     return true;
@@ -55,20 +63,30 @@ Result<std::unique_ptr<ExpertTraceWriter>> ExpertTraceWriter::Create(const std::
   return std::unique_ptr<ExpertTraceWriter>(new ExpertTraceWriter(std::move(file), layout));
 }
 
-void ExpertTraceWriter::Add(const RoutedExperts& routed, int64_t rows) {
+void ExpertTraceWriter::Add(const RoutedExperts& routed, const PassInfo& pass) {
   const PieceId first = layout_.first_expert[static_cast<size_t>(routed.layer)];
   fired_.clear();
-  for (size_t i = 0; i < routed.pieces.size(); ++i) fired_.emplace_back(routed.pieces[i] - first, routed.last_rows[i]);
-  std::sort(fired_.begin(), fired_.end());
+  for (size_t i = 0; i < routed.pieces.size(); ++i) {
+    fired_.push_back({.expert = routed.pieces[i] - first,
+                      .last_row = routed.last_rows[i],
+                      .rows = routed.row_counts.empty() ? 1 : routed.row_counts[i]});
+  }
+  std::sort(fired_.begin(), fired_.end(), [](const Fired& a, const Fired& b) { return a.expert < b.expert; });
   const auto out = std::back_inserter(text_);
-  fmt::format_to(out, "{{\"t\":{},\"layer\":{},\"fired\":[", calls_++, routed.layer);
-  for (const auto& [expert, row] : fired_)
-    fmt::format_to(out, "{}{}", expert == fired_.front().first ? "" : ",", expert);
-  fmt::format_to(out, "],\"batch_tokens\":{}", rows);
-  if (rows > 1) {
-    text_ += ",\"last_rows\":[";
-    for (size_t i = 0; i < fired_.size(); ++i) fmt::format_to(out, "{}{}", i == 0 ? "" : ",", fired_[i].second);
+  const auto list = [&](int32_t Fired::*number) {
+    for (const Fired& fired : fired_) fmt::format_to(out, "{}{}", &fired == &fired_.front() ? "[" : ",", fired.*number);
     text_ += "]";
+  };
+  fmt::format_to(out, "{{\"t\":{},\"layer\":{},\"fired\":", calls_++, routed.layer);
+  list(&Fired::expert);
+  fmt::format_to(out, ",\"batch_tokens\":{}", pass.rows);
+  if (pass.rows > 1) {
+    text_ += ",\"last_rows\":";
+    list(&Fired::last_row);
+  }
+  if (pass.sequences > 1) {
+    fmt::format_to(out, ",\"sequences\":{},\"row_counts\":", pass.sequences);
+    list(&Fired::rows);
   }
   text_ += "}\n";
   if (text_.size() >= kWriteBytes) (void)Flush();

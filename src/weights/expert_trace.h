@@ -2,7 +2,8 @@
 //
 // A file of JSON lines, one for each call of a MoE layer: "t" (calls before it), "layer", "fired" (experts of that
 // layer, ascending), "batch_tokens" (rows of the pass) and, for several rows, "last_rows": of each fired expert the
-// last row that uses it. Traces without it, as the original Nunspark writes them, are read too.
+// last row that uses it. For rows of several sequences also their number, "sequences", and of each fired expert how
+// many rows use it, "row_counts". Traces without these, as the original Nunspark writes them, are read too.
 #ifndef NUNSPARK_WEIGHTS_EXPERT_TRACE_H_
 #define NUNSPARK_WEIGHTS_EXPERT_TRACE_H_
 
@@ -28,7 +29,7 @@ class ExpertTraceWriter {
   // What Flush has not written is lost.
   ~ExpertTraceWriter() = default;
 
-  void Add(const RoutedExperts& routed, int64_t rows);
+  void Add(const RoutedExperts& routed, const PassInfo& pass);
 
   // Writes all lines so far. Errors: of this and of every earlier write (kResourceExhausted, kIo).
   Status Flush();
@@ -42,7 +43,10 @@ class ExpertTraceWriter {
   int64_t calls_ = 0;
   Status status_;
   std::string text_;
-  std::vector<std::pair<int32_t, int32_t>> fired_;  // expert, last row; room for sorting
+  struct Fired {
+    int32_t expert, last_row, rows;
+  };
+  std::vector<Fired> fired_;  // room for sorting
 };
 
 struct ExpertCall {
@@ -50,6 +54,8 @@ struct ExpertCall {
   int64_t batch_tokens = 1;
   std::vector<int32_t> fired;      // ascending
   std::vector<int32_t> last_rows;  // [fired]
+  int32_t sequences = 1;
+  std::vector<int32_t> row_counts = {};  // [fired], or empty: one each
 };
 using ExpertTrace = std::vector<ExpertCall>;
 

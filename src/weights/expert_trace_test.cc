@@ -59,18 +59,26 @@ TEST_F(ExpertTraceTest, LinesHaveTheContractsFields) {
   auto writer = ExpertTraceWriter::Create(folder_.Path("trace"), model_.layout).value();
   const std::vector<PieceId> one = {Expert(1, 4), Expert(1, 2)}, several = {Expert(3, 5), Expert(3, 0), Expert(3, 1)};
   const std::vector<int32_t> one_rows = {0, 0}, several_rows = {1, 3, 6};
-  writer->Add({.layer = 1, .pieces = one, .last_rows = one_rows}, 1);
-  writer->Add({.layer = 3, .pieces = several, .last_rows = several_rows}, 7);
+  writer->Add({.layer = 1, .pieces = one, .last_rows = one_rows}, {.rows = 1});
+  writer->Add({.layer = 3, .pieces = several, .last_rows = several_rows}, {.rows = 7});
+  const std::vector<int32_t> counts = {1, 4, 2};
+  writer->Add({.layer = 3, .pieces = several, .last_rows = several_rows, .row_counts = counts},
+              {.rows = 7, .sequences = 2});
   ASSERT_TRUE(writer->Flush().ok());
   EXPECT_EQ(ReadRegularFile(folder_.Path("trace")).value(),
             "{\"t\":0,\"layer\":1,\"fired\":[2,4],\"batch_tokens\":1}\n"
-            "{\"t\":1,\"layer\":3,\"fired\":[0,1,5],\"batch_tokens\":7,\"last_rows\":[3,6,1]}\n");
+            "{\"t\":1,\"layer\":3,\"fired\":[0,1,5],\"batch_tokens\":7,\"last_rows\":[3,6,1]}\n"
+            "{\"t\":2,\"layer\":3,\"fired\":[0,1,5],\"batch_tokens\":7,\"last_rows\":[3,6,1],"
+            "\"sequences\":2,\"row_counts\":[4,2,1]}\n");
   const ExpertTrace trace = LoadExpertTrace(folder_.Path("trace"), model_.layout).value();
-  ASSERT_EQ(trace.size(), 2U);
+  ASSERT_EQ(trace.size(), 3U);
   EXPECT_THAT(trace[0].fired, ElementsAre(2, 4));
   EXPECT_THAT(trace[0].last_rows, ElementsAre(0, 0));
   EXPECT_EQ(trace[1].batch_tokens, 7);
   EXPECT_THAT(trace[1].last_rows, ElementsAre(3, 6, 1));
+  EXPECT_EQ(trace[1].sequences, 1);
+  EXPECT_EQ(trace[2].sequences, 2);
+  EXPECT_THAT(trace[2].row_counts, ElementsAre(4, 2, 1));
 }
 
 TEST_F(ExpertTraceTest, ALostWriteIsReported) {
@@ -78,7 +86,7 @@ TEST_F(ExpertTraceTest, ALostWriteIsReported) {
   if (!writer.ok()) GTEST_SKIP() << "no /dev/full here";
   const std::vector<PieceId> pieces = {Expert(1, 0)};
   const std::vector<int32_t> rows = {0};
-  (*writer)->Add({.layer = 1, .pieces = pieces, .last_rows = rows}, 1);
+  (*writer)->Add({.layer = 1, .pieces = pieces, .last_rows = rows}, {.rows = 1});
   EXPECT_FALSE((*writer)->Flush().ok());
   EXPECT_FALSE((*writer)->Flush().ok()) << "also later";
 }
@@ -96,7 +104,10 @@ TEST_F(ExpertTraceTest, RefusesWhatDoesNotFitTheModel) {
         R"({"t":0,"layer":1,"fired":[6],"batch_tokens":1})", R"({"t":0,"layer":1,"fired":[2,1],"batch_tokens":1})",
         R"({"t":0,"layer":1,"fired":[],"batch_tokens":1})", R"({"t":0,"layer":1,"fired":[0],"batch_tokens":0})",
         R"({"t":0,"layer":1,"fired":[0]})", R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"last_rows":[2]})",
-        R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"last_rows":[0,1]})", "{}"}) {
+        R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"last_rows":[0,1]})",
+        R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"sequences":2})",
+        R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"sequences":3,"row_counts":[1]})",
+        R"({"t":0,"layer":1,"fired":[0],"batch_tokens":2,"sequences":2,"row_counts":[3]})", "{}"}) {
     EXPECT_THAT(Refusal(std::string(bad) + "\n"), HasSubstr("line 1")) << bad;
   }
   EXPECT_FALSE(LoadExpertTrace(folder_.Path("nothing"), model_.layout).ok());

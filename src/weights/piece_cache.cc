@@ -100,7 +100,7 @@ Status PieceCacheImpl::Open(std::unique_ptr<ReadQueue> queue) {
   }
   experts_total_ = static_cast<int64_t>(experts);
   announced_.reserve(experts);
-  outdated_.reserve(experts);
+  ranked_.reserve(static_cast<size_t>(layout_.hparams.experts));
   const auto moe_layers =
       std::count_if(layout_.first_expert.begin(), layout_.first_expert.end(), [](PieceId id) { return id >= 0; });
   expert_slots_min_ =

@@ -6,7 +6,8 @@
 //
 // A pass of several rows that touches more experts than there are slots does not throw away what is in memory: each
 // layer has a share of the slots, in which it keeps the experts that its last rows used; its other experts pass
-// through. So a prompt leaves about what a least-recently-used cache would hold had the tokens come one by one.
+// through. So a prompt leaves about what a least-recently-used cache would hold had the tokens come one by one. Of
+// several sequences that are decoded together each layer keeps what most of them wanted lately.
 #ifndef NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_H_
 

@@ -4,6 +4,7 @@
 #define NUNSPARK_WEIGHTS_PIECE_CACHE_IMPL_H_
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -105,6 +106,8 @@ class PieceCacheImpl final : public PieceCache {
     int64_t used_at = 0;     // an expert's last use, in rows since the start
     int32_t uses = 0;        // an expert's, in passes
     int64_t use = 0;         // the same, counted in uses
+    double wanted = 0;       // by how many rows, those of earlier passes counting less
+    int64_t wanted_in = 0;   // the last such pass
     uint64_t failed_at = 0;  // number of the last failed read, counted over all pieces
     uint8_t* base = nullptr;
     Status error;
@@ -141,7 +144,8 @@ class PieceCacheImpl final : public PieceCache {
   void LockMemory();
   void FollowPressure();
   void GiveBack(int32_t slots);
-  void ApplyShare(const RoutedExperts& routed);
+  void ApplyShare(int32_t layer);
+  double WantedNow(PieceId id) const;
   void PumpAnnounced();
   bool ForgetAnnounced();
 
@@ -192,7 +196,14 @@ class PieceCacheImpl final : public PieceCache {
   ExpertSlots experts_;
   std::vector<PieceId> announced_;  // the last announced set
   size_t next_announced_ = 0;       // those before it have had their read started, as far as one was needed
-  std::vector<PieceId> outdated_;   // room for ApplyShare
+  // Room for ApplyShare: a layer's experts, those first that go first.
+  struct Ranked {
+    double wanted = 0;
+    int64_t used_at = 0;
+    PieceId id = 0;
+    auto operator<=>(const Ranked&) const = default;
+  };
+  std::vector<Ranked> ranked_;
 
   // What each layer keeps of a pass of several rows, and how many slots beyond it its other experts pass through.
   std::vector<int32_t> share_;       // [layers]

@@ -1,5 +1,6 @@
 // What the piece cache reads before it is asked for: announced experts and the next cores.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -12,10 +13,13 @@ namespace {
 // Of the warm start at once: what is on its way when a pass begins delays its first reads by a few ms at most.
 constexpr int32_t kWarmReads = 4;
 
+// What several sequences wanted so many passes ago counts half: docs/decisions/0024.
+constexpr double kHalfLifePasses = 1;
+
 }  // namespace
 
 void PieceCacheImpl::Announce(const RoutedExperts& routed) {
-  if (options_.trace != nullptr) options_.trace->Add(routed, pass_.rows);
+  if (options_.trace != nullptr) options_.trace->Add(routed, pass_);
   Kick kick = Kick::kNobody;
   {
     const std::lock_guard lock(mutex_);
@@ -30,6 +34,8 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       piece.used_at = pass_first_row_ + routed.last_rows[i];
       piece.use = ++uses_;
       ++piece.uses;
+      piece.wanted = WantedNow(routed.pieces[i]) + (routed.row_counts.empty() ? 1 : routed.row_counts[i]);
+      piece.wanted_in = pass_number_;
       announced_.push_back(routed.pieces[i]);
       SettleExpert(routed.pieces[i]);
       if (piece.state == State::kFilling && !std::exchange(piece.demanded, true)) {
@@ -38,7 +44,7 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
       }
     }
     WithdrawPredictions(routed.layer);
-    if (pass_.rows > 1) ApplyShare(routed);
+    if (pass_.rows > 1) ApplyShare(routed.layer);
     if (pass_.rows > 1) {
       fired_[static_cast<size_t>(routed.layer)].assign(routed.pieces.begin(), routed.pieces.end());
       fired_next_ = 0;
@@ -51,29 +57,40 @@ void PieceCacheImpl::Announce(const RoutedExperts& routed) {
   Tell(kick);
 }
 
-// Of what the layer has in memory or is about to read, its share may stay: what was used last. The rest is replaced
-// first, what is not needed any more at once, what the pass needs after its use.
-void PieceCacheImpl::ApplyShare(const RoutedExperts& routed) {
-  const auto layer = static_cast<size_t>(routed.layer);
-  outdated_.clear();
-  const PieceId first = layout_.first_expert[layer];
+// Of what the layer has in memory or is about to read, its share may stay. The rest is replaced first, what is not
+// needed any more at once, what the pass needs after its use. Of one sequence stays what was used last. The rows of
+// several come at the same time: of them stays what most of them wanted lately.
+void PieceCacheImpl::ApplyShare(int32_t layer) {
+  ranked_.clear();
+  const bool several = pass_.sequences > 1;
+  const PieceId first = layout_.first_expert[static_cast<size_t>(layer)];
   for (PieceId id = first; id < first + layout_.hparams.experts; ++id) {
     const Piece& piece = At(id);
     const bool idle = piece.state == State::kResident && piece.leases == 0 && piece.waiters == 0;
-    if (!idle || piece.announced) continue;
-    if (piece.prefetched) {
+    if (!idle && !piece.announced) continue;
+    if (piece.prefetched && !piece.announced) {
       ExpireStaged(id);
     } else {
-      outdated_.push_back(id);
+      ranked_.push_back({.wanted = several ? WantedNow(id) : 0, .used_at = piece.used_at, .id = id});
     }
   }
-  const size_t held = outdated_.size() + routed.pieces.size();
-  size_t over = held - std::min(held, static_cast<size_t>(share_[layer]));
-  std::sort(outdated_.begin(), outdated_.end(), [this](PieceId a, PieceId b) { return At(a).used_at < At(b).used_at; });
-  for (size_t i = 0; i < outdated_.size() && over > 0; ++i, --over) {
-    experts_.SetEvictable(At(outdated_[i]).slot, SlotList::kPassed, At(outdated_[i]).use);
+  std::sort(ranked_.begin(), ranked_.end());
+  const size_t stay = std::min(ranked_.size(), static_cast<size_t>(share_[static_cast<size_t>(layer)]));
+  for (size_t i = 0; i < ranked_.size() - stay; ++i) {
+    Piece& piece = At(ranked_[i].id);
+    if (piece.announced) {
+      piece.passes = true;
+    } else {
+      experts_.SetEvictable(piece.slot, SlotList::kPassed, piece.use);
+    }
+    // After the pass, too, it is the first to go.
+    if (several) piece.used_at = 0;
   }
-  for (size_t i = 0; i < over; ++i) At(routed.pieces[i]).passes = true;
+}
+
+double PieceCacheImpl::WantedNow(PieceId id) const {
+  const Piece& piece = At(id);
+  return piece.wanted * std::exp2(static_cast<double>(piece.wanted_in - pass_number_) / kHalfLifePasses);
 }
 
 // Starts reads of announced experts in their order, as far as there are slots, and then of expected ones.

@@ -172,6 +172,39 @@ TEST(PromptPass, ChunksFindWhatTheLastOneKept) {
   EXPECT_GE(h.cache->stats().expert.hits - hits, slots * 8 / 10);
 }
 
+// Rows of several sequences come at the same time: which of them is the last says nothing.
+TEST(PromptPass, OfSeveralSequencesStaysWhatMostOfThemWantedLately) {
+  Harness h(OptionsOf(2 * kLayers + 1));  // two of each layer, and one slot for what passes through
+  // In each layer three of four sequences want `common`, the last one experts that come but once.
+  const auto hits_of = [&](int pass, const std::vector<int>& common) {
+    const int64_t before = h.cache->stats().expert.hits;
+    h.cache->BeginPass({.rows = 4, .sequences = 4});
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::vector<PieceId> pieces = h.Experts(layer, common);
+      std::vector<int32_t> last_rows(common.size(), 2), row_counts(common.size(), 3);
+      for (int i = 0; i < kPerToken; ++i) {
+        pieces.push_back(h.model.Expert(layer, 4 + pass * kPerToken + i));
+        last_rows.push_back(3);
+        row_counts.push_back(1);
+      }
+      h.cache->Announce({.layer = layer, .pieces = pieces, .last_rows = last_rows, .row_counts = row_counts});
+      while (!pieces.empty()) {
+        const Result<Lease> lease = h.cache->AcquireAny(pieces, Arrived::kAll);
+        if (!lease.ok()) return int64_t{-1};
+        EXPECT_TRUE(h.model.IsRight(*lease));
+        std::erase(pieces, lease->piece());
+      }
+    }
+    h.cache->EndPass();
+    return h.cache->stats().expert.hits - before;
+  };
+  EXPECT_EQ(hits_of(0, {0, 1}), 0);
+  EXPECT_EQ(hits_of(1, {0, 1}), 2 * kLayers);
+  EXPECT_EQ(hits_of(2, {0}), kLayers);
+  EXPECT_EQ(hits_of(3, {0, 1}), 2 * kLayers) << "what one pass did not want was not lost";
+  EXPECT_LE(h.cache->stats().resident_peak_bytes, h.plan.core_region_bytes + h.plan.expert_region_bytes);
+}
+
 // Checklist items 33 and 34. With the last pass's experts of the next layer read ahead, none is read twice, and what is
 // used was worth it.
 TEST(PromptPass, ReadsAheadWhatTheNextLayersNeededBefore) {

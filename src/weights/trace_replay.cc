@@ -5,6 +5,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -65,25 +66,29 @@ void AddDifference(const ReplayCounts& before, const ReplayCounts& after, int64_
 
 // Acquires and gives back what the layers of a pass need, in the order of the forward pass.
 Status RunPass(const ModelLayout& layout, std::span<const ExpertCall> calls, PieceCache& cache) {
-  cache.BeginPass({.rows = calls.front().batch_tokens});
+  cache.BeginPass({.rows = calls.front().batch_tokens, .sequences = calls.front().sequences});
   std::vector<PieceId> wanted;
-  std::vector<std::pair<int32_t, PieceId>> order;  // last row, expert
-  std::vector<int32_t> last_rows;
+  std::vector<std::tuple<int32_t, PieceId, int32_t>> order;  // last row, expert, rows
+  std::vector<int32_t> last_rows, row_counts;
   for (size_t layer = 0, call = 0; layer < layout.core.size(); ++layer) {
     ASSIGN_OR_RETURN(const Lease core, cache.Acquire(layout.core[layer]));
     if (call == calls.size() || calls[call].layer != static_cast<int32_t>(layer)) continue;
     order.clear();
     for (size_t i = 0; i < calls[call].fired.size(); ++i) {
-      order.emplace_back(calls[call].last_rows[i], layout.first_expert[layer] + calls[call].fired[i]);
+      order.emplace_back(calls[call].last_rows[i], layout.first_expert[layer] + calls[call].fired[i],
+                         calls[call].row_counts.empty() ? 1 : calls[call].row_counts[i]);
     }
     std::sort(order.begin(), order.end());
     wanted.clear();
     last_rows.clear();
-    for (const auto& [row, piece] : order) {
+    row_counts.clear();
+    for (const auto& [row, piece, rows] : order) {
       wanted.push_back(piece);
       last_rows.push_back(row);
+      row_counts.push_back(rows);
     }
-    cache.Announce({.layer = static_cast<int32_t>(layer), .pieces = wanted, .last_rows = last_rows});
+    cache.Announce(
+        {.layer = static_cast<int32_t>(layer), .pieces = wanted, .last_rows = last_rows, .row_counts = row_counts});
     while (!wanted.empty()) {
       ASSIGN_OR_RETURN(const Lease expert, cache.AcquireAny(wanted, Arrived::kAll));
       wanted.erase(std::find(wanted.begin(), wanted.end(), expert.piece()));
