@@ -91,8 +91,8 @@ struct CacheStats {
   int64_t read_timeouts = 0;      // how often that happened
   int64_t stall_us = 0;           // forward pass waiting for the drive
   int64_t read_us = 0;            // time with at least one read in flight
-  PassStats decode;               // passes of one row
-  PassStats prompt;               // passes of several rows
+  PassStats decode;               // passes of one row of each sequence
+  PassStats prompt;               // passes of several rows of one: prompts, and drafts that are checked
 
   int64_t bytes_read() const { return dense.bytes_read + core.bytes_read + expert.bytes_read + other_bytes_read; }
 };

@@ -2,11 +2,14 @@
 // on synthetic checkpoints beside a peer and checks what it says.
 //
 // usage: nunspark_decode_bench [MODEL] [--ids FILE]... [--tokens N] [--threads T] [--numerics X] [--json]
+//                              [--memory BYTES [--recall R]]
 //        nunspark_decode_bench --busy SECONDS [--threads T]
 //
 // One prompt per --ids file (token ids); several run together. Without: the demo model and a prompt made up here. The
-// run is done twice: the first reads the weights and is not measured. --busy: how much T independent threads compute,
-// as a reference for what the system's scheduler gives to a program.
+// run is done twice: the first reads the weights and is not measured. With --memory the weights are streamed, the whole
+// process in so many bytes: without lookahead, or with the usual one, of whose predictions only R (0 to 1) are left as
+// they were. --busy: how much T independent threads compute, as a reference for what the system's scheduler gives to a
+// program.
 //
 // Standard output: a line per figure, name, value and unit separated by tabs; with --json one object, whose names are
 // those of the peer's program.
@@ -60,6 +63,7 @@ T OrFail(Result<T> result) {
 
 Options ParseOptions(int argc, char** argv) {
   Options options;
+  bool predicts = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--json") {
@@ -82,12 +86,18 @@ Options ParseOptions(int argc, char** argv) {
       const std::optional<Numerics> numerics = FindNumerics(value);
       if (!numerics) Fail(fmt::format("--numerics {} is not f32, i16 or i8", value));
       options.engine.numerics = *numerics;
+    } else if (flag == "--memory") {
+      options.engine.memory_bytes = std::atoll(value.c_str());
+    } else if (flag == "--recall") {
+      options.engine.prediction_recall = std::atof(value.c_str());
+      predicts = true;
     } else if (flag == "--busy") {
       options.busy_s = std::atof(value.c_str());
     } else {
       Fail(fmt::format("unknown flag {}", flag));
     }
   }
+  if (!predicts) options.engine.lookahead = Governed::kOff;
   if (options.tokens < 4) Fail("--tokens must be at least 4, so that there is a second half to measure");
   return options;
 }

@@ -43,9 +43,9 @@ ProbeOptions ProbeLikeDecoding(const ModelLayout& layout, const PieceIndex& inde
 Result<ProbeResult> ProbeDrive(const LargestFile& file, IoChoice io, bool direct, const ProbeOptions& options) {
   if (file.path.empty()) return NotFoundError("no weight file to probe the drive with");
   const IoBackend backend = io == IoChoice::kPread ? IoBackend::kPread : IoBackend::kAuto;
-  ASSIGN_OR_RETURN(const std::unique_ptr<ReadQueue> queue,
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue,
                    OpenReadQueue({file.path}, {.backend = backend, .direct = direct}));
-  return ProbeReadBandwidth(*queue, 0, file.bytes, options);
+  return ProbeReadBandwidth(queue, 0, file.bytes, options);
 }
 
 }  // namespace nunspark

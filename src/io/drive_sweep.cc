@@ -23,11 +23,11 @@ Result<DriveSweep> SweepDrive(const std::string& path, int64_t file_bytes, const
   to_open.depth = *std::max_element(options.depths.begin(), options.depths.end());
   // What is probed is one request, not its parts.
   to_open.split_bytes = *std::max_element(options.request_bytes.begin(), options.request_bytes.end());
-  ASSIGN_OR_RETURN(const std::unique_ptr<ReadQueue> queue, OpenReadQueue({path}, to_open));
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadQueue> queue, OpenReadQueue({path}, to_open));
   sweep.queue = queue->Description();
   sweep.why_not_better = queue->FallbackReason();
   const auto measure = [&](int64_t bytes, int depth, ProbePattern pattern) -> Result<SweepPoint> {
-    ASSIGN_OR_RETURN(const ProbeResult probe, ProbeReadBandwidth(*queue, 0, file_bytes,
+    ASSIGN_OR_RETURN(const ProbeResult probe, ProbeReadBandwidth(queue, 0, file_bytes,
                                                                  {.max_bytes = kMostBytesEach,
                                                                   .max_seconds = options.seconds_each,
                                                                   .request_bytes = bytes,

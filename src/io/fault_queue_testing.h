@@ -1,4 +1,5 @@
-// A ReadQueue for tests: passes requests to a real one and makes chosen ones fail, come short, come late or come wrong.
+// ReadQueues for tests: one passes requests to a real one and makes chosen ones fail, come short, come late or come
+// wrong, the other one keeps them.
 //
 // Deterministic: what happens to a request depends only on its number and the plan, never on time.
 #ifndef NUNSPARK_IO_FAULT_QUEUE_TESTING_H_
@@ -10,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "io/read_queue.h"
@@ -81,6 +83,32 @@ class FaultQueue final : public ReadQueue {
   std::vector<Held> held_;
   std::atomic<int64_t> submitted_{0};
   std::atomic<int64_t> injected_{0};
+};
+
+// A drive that begins no read while it hangs.
+class HangingQueue final : public ReadQueue {
+ public:
+  HangingQueue(std::unique_ptr<ReadQueue> inner, const bool& hangs) : inner_(std::move(inner)), hangs_(hangs) {
+    ++count;
+  }
+  ~HangingQueue() override { --count; }
+  void Submit(const ReadRequest& request) override { waiting_.push_back(request); }
+  void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
+    if (hangs_) return;
+    for (const ReadRequest& request : waiting_) inner_->Submit(request);
+    waiting_.clear();
+    inner_->Poll(wait, out);
+  }
+  void Wake() override { inner_->Wake(); }
+  std::string Description() const override { return inner_->Description(); }
+  std::string FallbackReason() const override { return inner_->FallbackReason(); }
+
+  static inline int count = 0;  // of those that live
+
+ private:
+  const std::unique_ptr<ReadQueue> inner_;
+  const bool& hangs_;
+  std::vector<ReadRequest> waiting_;
 };
 
 }  // namespace nunspark

@@ -133,27 +133,27 @@ TEST_F(FaultQueueTest, WakeReachesTheSleeper) {
 TEST(Probe, MeasuresWithinItsLimits) {
   const TestFolder folder;
   const std::string path = folder.Write("data", RandomBytes(5 << 20, 1));
-  const auto queue = OpenReadQueue({path}, {});
+  auto queue = OpenReadQueue({path}, {});
   ASSERT_TRUE(queue.ok());
   // With time to spare the limit on bytes ends it, and the file's size.
-  const auto three = ProbeReadBandwidth(**queue, 0, 5 << 20, {.max_bytes = 3 << 20, .max_seconds = 60});
+  const auto three = ProbeReadBandwidth(*queue, 0, 5 << 20, {.max_bytes = 3 << 20, .max_seconds = 60});
   ASSERT_TRUE(three.ok());
   EXPECT_EQ(three->bytes, 3 << 20);
   EXPECT_GT(three->bytes_per_second, 0);
-  const auto all = ProbeReadBandwidth(**queue, 0, 5 << 20, {.max_seconds = 60, .in_flight = 2});
+  const auto all = ProbeReadBandwidth(*queue, 0, 5 << 20, {.max_seconds = 60, .in_flight = 2});
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->bytes, 5 << 20);
   // Without time only what was started at once.
-  const auto none = ProbeReadBandwidth(**queue, 0, 5 << 20, {.max_seconds = 0, .in_flight = 2});
+  const auto none = ProbeReadBandwidth(*queue, 0, 5 << 20, {.max_seconds = 0, .in_flight = 2});
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->bytes, 2 << 20);
 }
 
 TEST(Probe, NeedsAFileOfOneRequest) {
   const TestFolder folder;
-  const auto queue = OpenReadQueue({folder.Write("data", "tiny")}, {});
+  auto queue = OpenReadQueue({folder.Write("data", "tiny")}, {});
   ASSERT_TRUE(queue.ok());
-  EXPECT_EQ(ProbeReadBandwidth(**queue, 0, 4).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ProbeReadBandwidth(*queue, 0, 4).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Probe, ReportsFailedReads) {
@@ -161,9 +161,26 @@ TEST(Probe, ReportsFailedReads) {
   const std::vector<std::string> paths = {folder.Write("data", RandomBytes(5 << 20, 1))};
   auto inner = OpenReadQueue(paths, {});
   ASSERT_TRUE(inner.ok());
-  FaultQueue queue(std::move(inner).value(), paths, {.faults = {{.kind = Fault::Kind::kError, .request = 3}}});
+  const FaultPlan plan{.faults = {{.kind = Fault::Kind::kError, .request = 3}}};
+  auto faulty = std::make_unique<FaultQueue>(std::move(inner).value(), paths, plan);
+  const FaultQueue& counts = *faulty;
+  std::unique_ptr<ReadQueue> queue = std::move(faulty);
   EXPECT_EQ(ProbeReadBandwidth(queue, 0, 5 << 20).status().code(), StatusCode::kIo);
-  EXPECT_EQ(queue.submitted(), 5);
+  EXPECT_EQ(counts.submitted(), 5);
+}
+
+TEST(Probe, DoesNotWaitForADriveThatHangs) {
+  const TestFolder folder;
+  bool hangs = true;
+  auto inner = OpenReadQueue({folder.Write("data", RandomBytes(1 << 20, 1))}, {});
+  ASSERT_TRUE(inner.ok());
+  std::unique_ptr<ReadQueue> queue = std::make_unique<HangingQueue>(std::move(inner).value(), hangs);
+  const int queues = HangingQueue::count;
+  const auto probe = ProbeReadBandwidth(queue, 0, 1 << 20, {.read_timeout = std::chrono::milliseconds(10)});
+  EXPECT_EQ(probe.status().code(), StatusCode::kIo);
+  EXPECT_THAT(probe.status().message(), testing::HasSubstr("none has returned for 0.01 s"));
+  EXPECT_EQ(queue, nullptr);
+  EXPECT_EQ(HangingQueue::count, queues) << "reads that may still come need it";
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,15 +11,11 @@
 
 #include "base/check.h"
 #include "base/keep_forever.h"
-#include "base/spin.h"
 
 namespace nunspark {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Between two looks at a read that takes longer than spinning is worth.
-constexpr std::chrono::microseconds kLookAgain{100};
 
 // Of one read: what a slow drive brings in far less than the time in which it has to answer.
 constexpr int64_t kReadBytes = 16 << 20;
@@ -348,27 +343,14 @@ void KvSpill::Read(size_t layer, std::vector<int32_t>& blocks) {
 // of the layer in use, or of any when none is.
 Status KvSpill::Drain() {
   Status first;
-  const auto poll = [&] {
-    queue_->Poll(ReadQueue::Wait::kNo, completions_);
-    return !completions_.empty();
-  };
-  Clock::time_point heard_at = Clock::now();
-  bool spins = true;
   while (in_flight_ > 0) {
     completions_.clear();
-    if (!SpinUntil(spins && !shared_cores.Seen() ? kSpinAloneNs : 0, poll)) {
-      hangs_ = hangs_ || Clock::now() - heard_at > options_.read_timeout;
-      if (hangs_) {
-        return IoError(fmt::format("the KV cache in {}: {} reads wait, and none has returned for {:.3g} s",
-                                   file_.path(), in_flight_, static_cast<double>(options_.read_timeout.count()) / 1e3));
-      }
-      spins = false;
-      std::this_thread::sleep_for(kLookAgain);
-      continue;
+    // Once is enough: as long as nothing comes back, nobody waits again.
+    hangs_ = !AwaitReads(*queue_, hangs_ ? std::chrono::milliseconds(0) : options_.read_timeout, completions_);
+    if (hangs_) {
+      return IoError(fmt::format("the KV cache in {}: {} reads wait, and none has returned for {:.3g} s", file_.path(),
+                                 in_flight_, static_cast<double>(options_.read_timeout.count()) / 1e3));
     }
-    heard_at = Clock::now();
-    spins = true;
-    hangs_ = false;
     for (const ReadCompletion& completion : completions_) {
       --in_flight_;
       const Status arrived = Arrived(runs_[completion.tag], completion.status);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/mapped_memory.h"
+#include "io/await_reads.h"
 #include "io/file.h"
 #include "io/read_queue.h"
 #include "nunspark/stats.h"
@@ -35,7 +36,7 @@ struct KvSpillOptions {
   ReadQueueOptions io = {};
   // A drive from which nothing has come for so long fails who waits for it. Until it answers, whatever needs the file
   // fails at once: what it is still to write must not be had by others.
-  std::chrono::milliseconds read_timeout{30'000};
+  std::chrono::milliseconds read_timeout = kReadTimeout;
   // Puts something around the queue that reads back, such as faults.
   std::function<std::unique_ptr<ReadQueue>(std::unique_ptr<ReadQueue>)> wrap_queue = {};
 };

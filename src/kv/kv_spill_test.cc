@@ -297,32 +297,6 @@ TEST_F(KvSpillTest, AReadAheadThatFailsIsReadAgainWhenItIsNeeded) {
   EXPECT_GT(pool->stats().misses, 5);
 }
 
-// A drive that begins no read while it hangs.
-class HangingQueue : public ReadQueue {
- public:
-  HangingQueue(std::unique_ptr<ReadQueue> inner, const bool& hangs) : inner_(std::move(inner)), hangs_(hangs) {
-    ++count;
-  }
-  ~HangingQueue() override { --count; }
-  void Submit(const ReadRequest& request) override { waiting_.push_back(request); }
-  void Poll(Wait wait, std::vector<ReadCompletion>& out) override {
-    if (hangs_) return;
-    for (const ReadRequest& request : waiting_) inner_->Submit(request);
-    waiting_.clear();
-    inner_->Poll(wait, out);
-  }
-  void Wake() override { inner_->Wake(); }
-  std::string Description() const override { return inner_->Description(); }
-  std::string FallbackReason() const override { return inner_->FallbackReason(); }
-
-  static inline int count = 0;
-
- private:
-  const std::unique_ptr<ReadQueue> inner_;
-  const bool& hangs_;
-  std::vector<ReadRequest> waiting_;
-};
-
 // What it reads in the end may not meet what was written meanwhile.
 TEST_F(KvSpillTest, ReadsThatDoNotReturnFailWhoNeedsThemAndKeepTheirBlocks) {
   bool hangs = false;

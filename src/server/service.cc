@@ -63,7 +63,7 @@ void AddEngine(const EngineStats& engine, PrometheusText& text) {
   const auto by_pass = [&](std::string_view name, std::string_view help, int64_t PassStats::*member) {
     text.Counters(name, help, "kind", {{"decode", cache.decode.*member}, {"prompt", cache.prompt.*member}});
   };
-  by_pass("passes_total", "Passes of one row, and of several.", &PassStats::passes);
+  by_pass("passes_total", "Passes of one row of each sequence, and of several.", &PassStats::passes);
   by_pass("pass_rows_total", "Their rows.", &PassStats::rows);
   by_pass("pass_microseconds_total", "Their time.", &PassStats::wall_us);
   by_pass("pass_stall_microseconds_total", "Of it, waiting for the drive.", &PassStats::stall_us);

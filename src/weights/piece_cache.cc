@@ -263,7 +263,7 @@ void PieceCacheImpl::EndPass() {
   const CacheStats now = TotalStats();
   const int64_t wall_us = std::chrono::duration_cast<std::chrono::microseconds>(wall).count();
   const int64_t stall_us = now.stall_us - pass_begin_.stall_us;
-  PassStats& kind = pass_.rows > 1 ? stats_.prompt : stats_.decode;
+  PassStats& kind = pass_.rows > pass_.sequences ? stats_.prompt : stats_.decode;
   ++kind.passes;
   kind.rows += pass_.rows;
   kind.wall_us += wall_us;

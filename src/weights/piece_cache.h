@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "io/await_reads.h"
 #include "io/read_queue.h"
 #include "models/model_layout.h"
 #include "models/weight_source.h"
@@ -46,7 +47,7 @@ struct PieceCacheOptions {
   const std::atomic<bool>* pressure = nullptr;  // whether it runs short; null: by the system's own word
   // A drive that does not answer for so long fails the acquire. The slot stays out of use until the system has done
   // with it (a direct read may still write to it), the piece is read again into another one.
-  std::chrono::milliseconds read_timeout{30'000};
+  std::chrono::milliseconds read_timeout = kReadTimeout;
   // Experts to read into slots that nobody has used yet, in this order, while no pass runs. Copied at creation.
   std::span<const PieceId> warm_start{};
   ExpertTraceWriter* trace = nullptr;  // gets every announcement; must outlive the cache
