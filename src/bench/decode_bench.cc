@@ -2,13 +2,13 @@
 // on synthetic checkpoints beside a peer and checks what it says.
 //
 // usage: nunspark_decode_bench [MODEL] [--ids FILE]... [--tokens N] [--threads T] [--numerics X] [--json]
-//                              [--memory BYTES [--recall R]]
+//                              [--recall R]
 //        nunspark_decode_bench --busy SECONDS [--threads T]
 //
 // One prompt per --ids file (token ids); several run together. Without: the demo model and a prompt made up here. The
-// run is done twice: the first reads the weights and is not measured. With --memory the weights are streamed, the whole
-// process in so many bytes: without lookahead, or with the usual one, of whose predictions only R (0 to 1) are left as
-// they were. --busy: how much T independent threads compute, as a reference for what the system's scheduler gives to a
+// run is done twice: the first reads the weights and is not measured. Where they do not all fit, they are streamed
+// without lookahead, or with --recall as usual, while all but that share (0 to 1) of the predictions are replaced by
+// wrong ones. --busy: how much T independent threads compute, as a reference for what the system's scheduler gives to a
 // program.
 //
 // Standard output: a line per figure, name, value and unit separated by tabs; with --json one object, whose names are
@@ -86,8 +86,6 @@ Options ParseOptions(int argc, char** argv) {
       const std::optional<Numerics> numerics = FindNumerics(value);
       if (!numerics) Fail(fmt::format("--numerics {} is not f32, i16 or i8", value));
       options.engine.numerics = *numerics;
-    } else if (flag == "--memory") {
-      options.engine.memory_bytes = std::atoll(value.c_str());
     } else if (flag == "--recall") {
       options.engine.prediction_recall = std::atof(value.c_str());
       predicts = true;

@@ -197,11 +197,12 @@ Status PlanDraftModel(const ModelFilesImpl& files, const EngineOptions& options,
   return Status();
 }
 
-// Whether a limit of the whole process makes activations take room that weights need.
-bool ActivationsCrowdOutWeights(const MemoryPlan& plan, int64_t activations) {
-  constexpr int64_t kShare = 5;
+// Whether a limit of the whole process makes activations take room that weights need. Where several sequences are
+// decoded together, every pass of theirs misses the room (docs/decisions/0024).
+bool ActivationsCrowdOutWeights(const MemoryPlan& plan, int64_t activations, bool together) {
+  const int64_t share = together ? 10 : 5;
   return plan.budget_bound == plan.ceiling_bound && plan.budget_bytes < plan.full_bytes &&
-         activations > plan.budget_bytes / kShare;
+         activations > plan.budget_bytes / share;
 }
 
 // What is to be reserved when a pass has up to `rows` rows.
@@ -285,7 +286,8 @@ Result<EnginePlan> MakeEnginePlan(const ModelFilesImpl& files, const EngineOptio
     // it.
     const int64_t fewer = std::max({least, kFewestChunkRows, rows / 2});
     if (fewer >= rows ||
-        (planned.ok() && !ActivationsCrowdOutWeights(plan.memory, ModelScratchBytes(layout, plan, options.numerics)))) {
+        (planned.ok() && !ActivationsCrowdOutWeights(plan.memory, ModelScratchBytes(layout, plan, options.numerics),
+                                                     options.max_sequences > 1))) {
       RETURN_IF_ERROR(planned);
       return plan;
     }

@@ -23,11 +23,11 @@ namespace {
 
 constexpr int64_t kCallersMostRows = 64;
 
-// Slots through which experts pass in a pass of several rows: enough for the drive to stay busy while one computes,
-// little beside what the layers keep.
-constexpr int64_t kWindowBytes = 16 << 20;
+// Slots through which experts pass in a pass of several rows: enough for the drive to stay busy while some are computed
+// (docs/decisions/0024), little beside what the layers keep.
+constexpr int64_t kWindowBytes = 32 << 20;
 constexpr int32_t kWindowSlots = 64;
-constexpr int32_t kWindowShare = 16;
+constexpr int32_t kWindowShare = 6;
 
 // How often the system is asked whether it is short of memory, which share of the slots one answer costs, and after how
 // many calm ones so many are taken back.

@@ -169,12 +169,12 @@ TEST(PromptPass, ChunksFindWhatTheLastOneKept) {
   RunPass(h, routing, 0, 30);
   const int64_t hits = h.cache->stats().expert.hits;
   RunPass(h, routing, 30, 60);
-  EXPECT_GE(h.cache->stats().expert.hits - hits, slots * 8 / 10);
+  EXPECT_GE(h.cache->stats().expert.hits - hits, slots * 3 / 4);  // of five sixths that the layers keep
 }
 
 // Rows of several sequences come at the same time: which of them is the last says nothing.
 TEST(PromptPass, OfSeveralSequencesStaysWhatMostOfThemWantedLately) {
-  Harness h(OptionsOf(2 * kLayers + 1));  // two of each layer, and one slot for what passes through
+  Harness h(OptionsOf(2 * kLayers + 2));  // two of each layer, and two slots for what passes through
   // In each layer three of four sequences want `common`, the last one experts that come but once.
   const auto hits_of = [&](int pass, const std::vector<int>& common) {
     const int64_t before = h.cache->stats().expert.hits;
