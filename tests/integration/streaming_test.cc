@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kContext = 64;
 constexpr int kSteps = 4;
+constexpr int64_t kFailingReads = 2000;
 
 // A model streamed at the smallest budget, through a queue with faults. Experts are divided however small they are.
 class Streamed {
@@ -131,6 +132,36 @@ TEST_P(Streaming, ARequestSurvivesOrFailsClearlyWhicheverReadFails) {
     EXPECT_GE(failing.stats().resident_bytes, slots_filled) << "a slot was lost with read " << read;
   }
   EXPECT_GT(errors, 0);
+}
+
+// One engine for all of them: a failure leaves it as good as it was.
+TEST(StreamingFaults, EachOfTwoThousandReadsMayFail) {
+  const std::string folder = DataPath("goldens/qwen3_moe");
+  Streamed clean(folder, {});
+  const std::vector<float> want = clean.Run().value();
+  // A run that meets a failure ends there; how far the next one gets is different each time.
+  FaultPlan plan;
+  int64_t next = clean.queue().submitted();
+  for (int64_t i = 0; i < kFailingReads; ++i) {
+    next += 1 + i * 7919 % 97;
+    plan.faults.push_back({.kind = Fault::Kind::kError, .request = next});
+  }
+  Streamed failing(folder, plan);
+  ASSERT_TRUE(failing.status().ok()) << failing.status().message();
+  int64_t errors = 0;
+  while (failing.queue().injected() < kFailingReads) {
+    const Result<std::vector<float>> result = failing.Run();
+    if (result.ok()) {
+      EXPECT_TRUE(SameBits(*result, want));
+      continue;
+    }
+    ++errors;
+    ASSERT_EQ(result.status().code(), StatusCode::kIo);
+    ASSERT_NE(result.status().message().find("(EIO)"), std::string::npos) << result.status().message();
+  }
+  EXPECT_GT(errors, kFailingReads / 20);
+  EXPECT_TRUE(SameBits(failing.Run().value(), want)) << "after " << errors << " runs that failed";
+  EXPECT_GE(failing.stats().resident_bytes, clean.stats().resident_bytes) << "a slot was lost";
 }
 
 TEST_P(Streaming, LateAndReorderedReadsLeaveNoTrace) {
