@@ -121,7 +121,8 @@ TEST(ThreadPoolParts, CoverEveryItemOfEveryPartOnce) {
   for (const int threads : {1, 2, 3}) {
     const std::unique_ptr<ThreadPool> pool = ThreadPool::Create(threads).value();
     for (const std::vector<int64_t>& counts : cases) {
-      for (const auto& [grain, costs] : {std::pair(1, 0), {16, 0}, {1, 2}, {16, 5}}) {
+      for (const std::pair<int, int>& pair : {std::pair(1, 0), {16, 0}, {1, 2}, {16, 5}}) {
+        const int64_t grain = pair.first, costs = pair.second;
         std::vector<std::vector<int>> hits;
         for (const int64_t count : counts) hits.emplace_back(static_cast<size_t>(count), 0);
         pool->ParallelForParts(
